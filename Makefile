@@ -1,0 +1,50 @@
+# Every target sets up .venv by itself; `make demo` and `make test` are all a newcomer needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format soak bench trace clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## make .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("veena needs Python 3.11 or newer; set PYTHON=/path/to/python3") if sys.version_info < (3, 11) else None'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup ## the simulator on the 22-broker network, with tables
+	$(BIN)/veena demo --once --out out/demo
+
+test: setup ## every test
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: setup ## format, lint, types, tidiness
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_tidy.py
+
+format: setup ## rewrite files in the house format
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+soak: setup ## the long simulations: seeds 1 to 100 with every fault, then new seeds for SECONDS
+	$(BIN)/veena sim soak --seeds 100 --faults all
+	$(BIN)/veena sim soak --seconds $(or $(SECONDS_TO_RUN),300) --faults all
+
+bench: setup ## benchmarks, as ratios measured in one run
+	$(BIN)/python benchmarks/convergence.py
+	$(BIN)/veena bench matching --quick
+
+trace: setup ## docs/TRACEABILITY.md from the ids that the tests cite
+	$(BIN)/python docs/trace.py
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .hypothesis

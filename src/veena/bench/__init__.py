@@ -1,0 +1,1 @@
+"""Benchmarks and experiments, reached by the command line."""

@@ -1,0 +1,72 @@
+"""Every exception that Veena raises on purpose, on one screen.
+
+A message names the field, the value that was found, what was expected and what to do. A peer's fault carries the reply
+that its link or session is closed with; nothing else suffers from it.
+"""
+
+from __future__ import annotations
+
+
+class VeenaError(Exception):
+    """The root: `except VeenaError` catches whatever Veena raises on purpose."""
+
+
+class ProtocolError(VeenaError):
+    """Somebody broke the rules of a conversation."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This side asked for something that the conversation does not allow now."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent what it must not; `reply` is what it is told before its link closes."""
+
+    def __init__(self, reason: str, reply: str | None = None) -> None:
+        super().__init__(reason)
+        self.reply = reason if reply is None else reply
+
+
+class InvalidConstraint(VeenaError):
+    """A constraint that no engine will store; `position` is the offset into `text` where it went wrong."""
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        super().__init__(f"{reason} (at position {position} of {_shortened(text)})")
+        self.text = text
+        self.position = position
+        self.reason = reason
+
+
+class InvalidAddress(VeenaError, ValueError):
+    """A unit's address, label or identifier that cannot stand for a place in the network."""
+
+
+class InvalidEvent(VeenaError, ValueError):
+    """An event, or an id of one, that must not be published."""
+
+
+class UnrelatedEvents(VeenaError, TypeError):
+    """Two event ids of different publishers or incarnations were compared: they have no order (UID-09)."""
+
+
+class AccessDenied(VeenaError):
+    """The rights of this client do not allow it."""
+
+
+class StoreError(VeenaError):
+    """The disk did not take or give back what it should."""
+
+
+class ConfigError(VeenaError):
+    """A file of settings that cannot be used; `entry` is where in it, and `remedy` what to write instead."""
+
+    def __init__(self, file: str, entry: str, reason: str, remedy: str) -> None:
+        super().__init__(f"{file}: {entry}: {reason}; {remedy}")
+        self.file = file
+        self.entry = entry
+        self.reason = reason
+        self.remedy = remedy
+
+
+def _shortened(text: str, limit: int = 80) -> str:
+    return repr(text) if len(text) <= limit else repr(text[: limit - 3] + "...")

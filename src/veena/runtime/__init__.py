@@ -1,0 +1,1 @@
+"""The only home of sockets, disk and clock."""

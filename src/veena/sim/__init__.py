@@ -1,0 +1,1 @@
+"""The deterministic simulator: worlds of core brokers on a virtual clock and network."""
