@@ -35,7 +35,7 @@ format: setup ## rewrite files in the house format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-soak: setup ## the long simulations: seeds 1 to 100 with every fault, then new seeds for SECONDS
+soak: setup ## the long simulations: seeds 1 to 100 with every fault, then new ones for SECONDS_TO_RUN
 	$(BIN)/veena sim soak --seeds 100 --faults all
 	$(BIN)/veena sim soak --seconds $(or $(SECONDS_TO_RUN),300) --faults all
 

@@ -133,3 +133,12 @@ def test_pins_hold_names_and_versions_only() -> None:
         name, equals, version = line.partition("==")
         assert equals and name and version, f"constraints.txt: {line!r}"
         assert "/" not in line, f"constraints.txt: {line!r}"
+
+
+def test_the_broker_holds_no_application_logic() -> None:
+    """TOP-01: the core knows matching and addresses, nothing of clients' programs, services or transports."""
+    for path in sorted((SOURCE / "core").rglob("*.py")):
+        for name in _imports(path):
+            parts = name.split(".")
+            if parts[0] == "veena" and len(parts) > 1:
+                assert parts[1] in {"core", "matching", "address", "event", "errors"} or "." not in name, (path, name)

@@ -38,7 +38,7 @@ LEVEL_NAMES = ("broker", "cluster", "super-cluster", "super-super-cluster")
 
 def level_name(level: int) -> str:
     """`cluster` for 1; levels above the fourth get one more `super-` each."""
-    return LEVEL_NAMES[level] if level < len(LEVEL_NAMES) else "super-" * level + "cluster"
+    return LEVEL_NAMES[level] if level < len(LEVEL_NAMES) else "super-" * (level - 1) + "cluster"
 
 
 def parse_address(text: str, levels: int | None = None, fanout: int = DEFAULT_FANOUT) -> Unit:

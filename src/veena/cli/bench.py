@@ -1,0 +1,135 @@
+"""`veena bench`: how fast, as ratios measured side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veena.cli import EXIT_BROKEN, EXIT_USAGE
+
+if TYPE_CHECKING:
+    from veena.bench.matching import Result
+    from veena.bench.workloads import Workload
+
+bench = typer.Typer(help="Measure: matching, each as a ratio to the plain way of doing it.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(bench, name="bench")
+
+
+@bench.callback()
+def nouns() -> None:
+    """Measure the parts of Veena on this machine."""
+
+
+@bench.command("matching")
+def matching_command(
+    engine: Annotated[str | None, typer.Option(help="One engine; without it all of them.")] = None,
+    workload: Annotated[str | None, typer.Option(help="One workload of the engine.")] = None,
+    profiles: Annotated[int | None, typer.Option(min=10, max=5_000_000, help="How many profiles are stored.")] = None,
+    run_all: Annotated[bool, typer.Option("--all", help="Every row of the table of bars.")] = False,
+    quick: Annotated[bool, typer.Option(help="A tenth of the profiles, fewer passes.")] = False,
+    check: Annotated[bool, typer.Option(help="Exit with 1 when a row misses its bar.")] = False,
+    order: Annotated[bool, typer.Option(help="One constraint, one event: the engines by cost.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line a run.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the runs into this file.")] = None,
+) -> None:
+    """An engine beside a scan of its profiles by compiled closures, in the same run."""
+    if order:
+        _order(as_json, check)
+        return
+    if check and quick:
+        print("veena: --check: the bars are for full sizes; leave out --quick", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE)
+    results = _measure(_runs(engine, workload, profiles, run_all, quick), quick, as_json)
+    if not as_json:
+        from rich.console import Console
+
+        from veena.bench.matching_report import table
+
+        Console().print(table(results))
+    if plot is not None:
+        from veena.bench.matching_report import plot as draw
+
+        draw(results, plot)
+    if check:
+        from veena.bench.matching_bars import shortfalls
+
+        missed = shortfalls(results)
+        for line in missed:
+            print(line, file=sys.stderr)
+        if missed:
+            raise typer.Exit(EXIT_BROKEN)
+
+
+def _runs(
+    engine: str | None, workload: str | None, profiles: int | None, run_all: bool, quick: bool
+) -> list[tuple[Workload, int]]:
+    """Which workloads at which sizes: the rows of the bars, or one engine's at the size that was asked for."""
+    from veena.bench import workloads
+    from veena.bench.matching_bars import BARS
+
+    if engine is None and workload is not None:
+        print("veena: --workload needs --engine", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE)
+    runs: list[tuple[Workload, int]] = []
+    try:
+        if run_all or engine is None:
+            for bar in BARS:
+                if engine in (None, bar.engine):
+                    runs += [(found, profiles or bar.profiles) for found in workloads.find(bar.engine, bar.workload)]
+        else:
+            runs = [(found, profiles or 100_000) for found in workloads.find(engine, workload)]
+    except ValueError as error:
+        print(f"veena: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE) from None
+    return [(found, max(size // 10, 1_000) if quick and not profiles else size) for found, size in runs]
+
+
+def _measure(runs: list[tuple[Workload, int]], quick: bool, as_json: bool) -> list[Result]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from veena.bench.matching import QUICK, Effort, measure
+
+    results: list[Result] = []
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("matching", total=4 * len(runs))
+        for workload, size in runs:
+
+            def say(step: str, label: str = f"{workload.engine} {workload.name} {size:,}") -> None:
+                progress.update(task, advance=1, description=f"{label}: {step}")
+
+            result = measure(workload, size, QUICK if quick else Effort(), say)
+            results.append(result)
+            if as_json:
+                print(json.dumps(result.line()), flush=True)
+    return results
+
+
+def _order(as_json: bool, check: bool) -> None:
+    from veena.bench.matching_order import cost_order, out_of_order
+
+    costs = cost_order()
+    if as_json:
+        print(json.dumps(dict(costs)))
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        from veena.bench.matching_report import machine
+
+        table = Table("engine", "us an event", title=machine(), title_justify="left")
+        for name, cost in costs:
+            table.add_row(name, f"{cost:.3g}")
+        Console().print(table)
+    wrong = out_of_order(costs)
+    for line in wrong if check else []:
+        print(line, file=sys.stderr)
+    if wrong and check:
+        raise typer.Exit(EXIT_BROKEN)

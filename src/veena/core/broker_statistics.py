@@ -1,0 +1,25 @@
+"""What a broker can say of itself: metrics, `status` and pictures are views of this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from veena.address import Address
+from veena.core.hops import HopStatistics
+from veena.core.link import LinkStatistics
+from veena.core.profiles import ProfileStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatistics:
+    address: Address
+    incarnation: int
+    vertices: int
+    edges: int
+    connections: int
+    links: tuple[LinkStatistics, ...]
+    hops: HopStatistics
+    profiles: ProfileStatistics
+    #: Records received, and those among them that told something new.
+    records: int
+    news: int

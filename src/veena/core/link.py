@@ -1,0 +1,243 @@
+"""One link of a broker: greeting, heartbeats, suspicion, load. Everything about a neighbour short of what it tells.
+
+    GREETING --Hello--> OPEN <--heard again-- SUSPECTED --silence, or a peer's report--> CLOSED
+
+Failure is first suspected, then confirmed or cleared (FLT-02): a link is suspected when nothing was heard for
+`suspect_after_ns`, or when a heartbeat goes unanswered although the peer speaks (FLT-03: a crowded link, a slow
+process). A suspected link is announced as absent, so that nobody's path uses it; it is closed when the suspicion lasts.
+
+The load of the way out becomes one of three cost steps with hysteresis (LCM-03): a step is taken when the load passes
+its threshold and left when the load has fallen well below it, so that a load near a threshold announces nothing.
+
+The invariant: a link has a connection id exactly from its Hello to its end, and both ends compute the same one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+
+from veena.address import Address, format_address, link_level
+from veena.core.boundary import Numbered
+from veena.core.channel import Channel, ChannelStatistics
+from veena.core.connection import ABSENT
+from veena.core.frames import Frame, Goodbye, Heartbeat, Hello, Received
+from veena.core.settings import Settings
+from veena.core.setup_frames import SetupCancel, SetupRequest
+from veena.errors import LocalProtocolError, RemoteProtocolError
+
+#: A peer that does not even say hello within so many heartbeats is closed.
+GREETING_HEARTBEATS = 15
+#: What a link may begin with: a broker's Hello, or the question of a node that has no address yet.
+GREETINGS: tuple[type[Frame], ...] = (Hello, SetupRequest, SetupCancel)
+#: Utilisation at which step 1 and step 2 are taken, and how far below it they are left.
+LOAD_STEPS = (0.7, 0.9)
+LOAD_HYSTERESIS = 0.2
+
+
+class LinkState(Enum):
+    """Where a link is in its life."""
+
+    #: Waiting for the peer's Hello.
+    GREETING = "greeting"
+    #: In use.
+    OPEN = "open"
+    #: Announced as absent; still listened to.
+    SUSPECTED = "suspected"
+    #: Over.
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    link: int
+    state: LinkState
+    neighbour: Address | None
+    connection: int | None
+    round_trip_ns: int | None
+    channel: ChannelStatistics
+
+
+class Link:
+    """State of one link; `outbox` collects what goes out with the next write."""
+
+    def __init__(self, number: int, ordered: bool, hello: Hello, settings: Settings, now_ns: int, ip: str = "") -> None:
+        self.number = number
+        #: The peer's IP address as the transport sees it.
+        self.ip = ip
+        self.state = LinkState.GREETING
+        self.hello = hello
+        self.neighbour: Address | None = None
+        self.incarnation = 0
+        self.listen: tuple[str, ...] = ()
+        self.name = ""
+        self.level = 0
+        self.connection: int | None = None
+        #: (version, step) that this end has announced.
+        self.cost = (0, 0)
+        self.cost_changed_ns = now_ns - settings.cost_hold_ns
+        self.utilisation = 0.0
+        self.outbox: list[Numbered] = []
+        #: Why nothing more can be sent: the peer does not take what it is sent. The broker closes such a link.
+        self.blocked: str | None = None
+        #: When this peer was last told everything.
+        self.refreshed_ns = now_ns
+        self._settings = settings
+        self._channel = Channel(ordered, settings.retransmit_ns)
+        self._suspect_after_ns = settings.suspect_after_ns
+        self._answer_within_ns = settings.answer_within_ns
+        self._opened_ns = now_ns
+        self.heard_ns = now_ns
+        self.suspected_ns = 0
+        self._next_beat_ns = now_ns + settings.heartbeat_ns
+        #: When the oldest heartbeat without an answer was sent.
+        self._unanswered_ns: int | None = None
+        self._echo_ns = 0
+        self._round_trip_ns: int | None = None
+        self.send(hello, now_ns)
+
+    def send(self, frame: Frame, now_ns: int) -> None:
+        try:
+            self.outbox += self._channel.send(frame, now_ns)
+        except LocalProtocolError as error:
+            self.blocked = str(error)
+
+    def arrive(self, number: int, frame: Frame, now_ns: int) -> list[Frame]:
+        """The frames for the broker, in order, heartbeats and acknowledgements taken out."""
+        self.heard_ns = now_ns
+        if number == 0:
+            return self._outside_sequence(frame, now_ns)
+        ready: list[Frame] = []
+        for item in self._channel.arrive(number, frame):
+            if type(item) is Heartbeat:
+                self._beat(item, now_ns)
+            elif self.state is LinkState.GREETING and type(item) not in GREETINGS:
+                raise RemoteProtocolError(f"{type(item).__name__} before Hello: greet first")
+            else:
+                ready.append(item)
+        return ready
+
+    def _outside_sequence(self, frame: Frame, now_ns: int) -> list[Frame]:
+        if type(frame) is Received:
+            self.outbox += self._channel.acknowledged(frame, now_ns)
+            return []
+        if type(frame) is Goodbye:
+            return [frame]
+        raise RemoteProtocolError(f"{type(frame).__name__} without a frame number")
+
+    def _beat(self, beat: Heartbeat, now_ns: int) -> None:
+        self._echo_ns = beat.sent_ns
+        if beat.echo_ns and self._unanswered_ns is not None and beat.echo_ns >= self._unanswered_ns:
+            self._round_trip_ns = max(0, now_ns - beat.echo_ns)
+            self._unanswered_ns = None
+
+    def greeted(self, hello: Hello) -> None:
+        """Take the peer's Hello; raise RemoteProtocolError unless it is of this network."""
+        mine = self.hello
+        if self.state is not LinkState.GREETING:
+            raise RemoteProtocolError("a second Hello on one connection")
+        if hello.version_low > mine.version_high or hello.version_high < mine.version_low:
+            raise RemoteProtocolError(
+                f"wire versions {hello.version_low} to {hello.version_high}; this broker speaks {mine.version_low} to"
+                f" {mine.version_high}: upgrade the older one"
+            )
+        if (hello.network, hello.levels, hello.fanout) != (mine.network, mine.levels, mine.fanout):
+            raise RemoteProtocolError(
+                f"network {hello.network!r} with {hello.levels} levels of {hello.fanout}; this broker is of"
+                f" {mine.network!r} with {mine.levels} levels of {mine.fanout}"
+            )
+        if hello.address == mine.address:
+            raise RemoteProtocolError(f"address {format_address(hello.address)} is this broker's own: take another")
+        self.neighbour = hello.address
+        self.incarnation = hello.incarnation
+        self.listen = hello.listen
+        self.name = hello.name
+        # A peer that beats rarely is not suspected between two beats, within reason.
+        beat_ns = min(hello.heartbeat_ms * 1_000_000, self._settings.suspect_after_ns)
+        self._suspect_after_ns = max(self._settings.suspect_after_ns, 3 * beat_ns)
+        self._answer_within_ns = max(self._settings.answer_within_ns, 4 * beat_ns)
+        self.level = link_level(mine.address, hello.address)
+        self.connection = connection_id(mine, hello)
+        self.state = LinkState.OPEN
+
+    def tick(self, now_ns: int) -> str | None:
+        """Beat, retransmit, and judge; the reason to close when this link is given up."""
+        self.outbox += self._channel.tick(now_ns)
+        if self.state is LinkState.GREETING:
+            if now_ns >= self._opened_ns + GREETING_HEARTBEATS * self._settings.heartbeat_ns:
+                return "no Hello came"
+            return None
+        if now_ns >= self._next_beat_ns:
+            self._next_beat_ns = now_ns + self._settings.heartbeat_ns
+            if self._unanswered_ns is None:
+                self._unanswered_ns = now_ns
+            self.send(Heartbeat(now_ns, self._echo_ns), now_ns)
+        if self.state is LinkState.SUSPECTED and now_ns >= self.suspected_ns + self._settings.confirm_after_ns:
+            return "nothing was heard from it, or it did not answer, for too long"
+        return None
+
+    def is_suspect(self, now_ns: int) -> bool:
+        """Whether silence or slowness is past its bound now."""
+        unanswered = self._unanswered_ns is not None and now_ns >= self._unanswered_ns + self._answer_within_ns
+        return unanswered or now_ns >= self.heard_ns + self._suspect_after_ns
+
+    def suspect(self, now_ns: int) -> None:
+        self.state = LinkState.SUSPECTED
+        self.suspected_ns = now_ns
+
+    def clear(self) -> None:
+        self.state = LinkState.OPEN
+
+    def wanted_step(self) -> int:
+        """The cost step that this link should have now."""
+        if self.state is LinkState.SUSPECTED:
+            return ABSENT
+        announced = self.cost[1] if self.cost[1] < ABSENT else 0
+        for step in range(len(LOAD_STEPS), 0, -1):
+            threshold = LOAD_STEPS[step - 1] - (LOAD_HYSTERESIS if step <= announced else 0.0)
+            if self.utilisation >= threshold:
+                return step
+        return 0
+
+    def acknowledge(self) -> None:
+        """Put the acknowledgement of this read's frames behind what goes out."""
+        frame = self._channel.acknowledgement()
+        if frame is not None:
+            self.outbox.append((0, frame))
+
+    def next_wakeup(self) -> int:
+        if self.state is LinkState.GREETING:
+            due = self._opened_ns + GREETING_HEARTBEATS * self._settings.heartbeat_ns
+        elif self.state is LinkState.SUSPECTED:
+            due = min(self._next_beat_ns, self.suspected_ns + self._settings.confirm_after_ns)
+        else:
+            due = min(self._next_beat_ns, self.heard_ns + self._suspect_after_ns)
+            if self._unanswered_ns is not None:
+                due = min(due, self._unanswered_ns + self._answer_within_ns)
+        again = self._channel.next_wakeup()
+        return due if again is None else min(due, again)
+
+    def statistics(self) -> LinkStatistics:
+        return LinkStatistics(
+            self.number,
+            self.state,
+            self.neighbour,
+            self.connection,
+            self._round_trip_ns,
+            self._channel.statistics(),
+        )
+
+    def check(self) -> None:
+        assert (self.connection is None) == (self.neighbour is None)
+        assert (self.state is LinkState.GREETING) == (self.connection is None)
+        self._channel.check()
+
+
+def connection_id(one: Hello, other: Hello) -> int:
+    """The id of a connection: both ends have put chance into it, and both compute the same."""
+    digest = blake2b(digest_size=8, person=b"veena-connection")
+    for hello in sorted((one, other), key=lambda hello: hello.address):
+        digest.update(bytes((len(hello.address), *hello.address)))
+        digest.update(hello.incarnation.to_bytes(8, "big") + hello.nonce.to_bytes(8, "big"))
+    return int.from_bytes(digest.digest(), "big")

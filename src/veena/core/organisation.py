@@ -1,0 +1,221 @@
+"""The vocabulary of the node organisation protocol: what is asked for, by which rules, and what a broker must know.
+
+A set-up request is a bit vector, one bit a level; the rightmost bit is level 0 and says *from* (a place in the
+addressee's own cluster) or *to* (a gateway to it from elsewhere), bit l asks to be a level-l gatekeeper (NOP-06,
+AMB-4). Every broker has connection rules: the networks it takes nodes from (NOP-01) and a threshold vector, the most
+gateways it keeps at each level (NOP-02).
+
+Identifiers in a unit are given by one broker, its *registrar*: the lowest broker of the lowest sub-unit, all the way
+down. Every broker can name the next step towards it from the identifiers that its own map shows, so nobody is elected
+and nobody is configured. The invariant: brokers with the same map name the same registrar, hence two requests in
+flight never get one identifier. The number is the lowest free one (NOP-16, NOP-19).
+
+Rejected: each broker giving identifiers out of a range of its own. It needs no messages, but wastes most of a fan-out
+of 32. Also rejected: reading thresholds of cluster mates from the map alone; what another broker can take only that
+broker knows, so it is asked, and the map only says whom first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+from veena.address import FANOUTS, MAX_LEVELS, Address, Unit, identifiers
+from veena.core.frames import Frame
+from veena.core.setup_frames import MAX_PLACE_LISTEN, MAX_THRESHOLD, Place
+from veena.errors import InvalidAddress, LocalProtocolError
+
+Network = IPv4Network | IPv6Network
+
+#: Networks in one list of rules: more belong into a firewall.
+MAX_NETWORKS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A decoded request: `is_from` is bit 0, `levels` every bit that is set, ascending."""
+
+    levels: tuple[int, ...]
+
+    @property
+    def is_from(self) -> bool:
+        return self.levels[0] == 0
+
+    @property
+    def highest(self) -> int:
+        return self.levels[-1]
+
+
+def encode_request(levels: Iterable[int]) -> int:
+    """The bit vector that asks to be a gatekeeper at these levels; level 0 makes it a *from* request."""
+    vector = 0
+    for level in levels:
+        if not 0 <= level < MAX_LEVELS:
+            raise LocalProtocolError(f"level {level} in a set-up request: expected 0 to {MAX_LEVELS - 1}")
+        vector |= 1 << level
+    if not vector:
+        raise LocalProtocolError("a set-up request asks for no level: name at least one, 0 for a place in the cluster")
+    return vector
+
+
+def decode_request(vector: int | str) -> Wanted:
+    """Read a bit vector; the text form is the paper's, `00000011` with level 0 at the right."""
+    if isinstance(vector, str):
+        if not 1 <= len(vector) <= MAX_LEVELS or vector.strip("01"):
+            raise LocalProtocolError(
+                f"request {vector!r}: expected 1 to {MAX_LEVELS} digits 0 or 1, level 0 at the right"
+            )
+        vector = int(vector, 2)
+    if not 0 < vector < 1 << MAX_LEVELS:
+        raise LocalProtocolError(f"request {vector}: expected a vector of 1 to {MAX_LEVELS} bits with at least one set")
+    return Wanted(tuple(identifiers(vector)))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRules:
+    """Which nodes a broker takes, and how many gateways it keeps at each level.
+
+    `denied` wins over `allowed`; an empty `allowed` allows all. Levels beyond the thresholds given have none.
+    """
+
+    thresholds: tuple[int, ...]
+    allowed: tuple[Network, ...] = ()
+    denied: tuple[Network, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.thresholds) <= MAX_LEVELS:
+            raise InvalidAddress(f"thresholds {self.thresholds}: expected 1 to {MAX_LEVELS} numbers, level 0 first")
+        for level, threshold in enumerate(self.thresholds):
+            if not 0 <= threshold <= MAX_THRESHOLD:
+                raise InvalidAddress(f"threshold {threshold} of level {level}: expected 0 to {MAX_THRESHOLD}")
+        for name, networks in (("allowed", self.allowed), ("denied", self.denied)):
+            if len(networks) > MAX_NETWORKS:
+                raise InvalidAddress(f"{name} has {len(networks)} networks; at most {MAX_NETWORKS}, merge some")
+
+    @classmethod
+    def parse(
+        cls, thresholds: Iterable[int], allowed: Iterable[str] = (), denied: Iterable[str] = ()
+    ) -> ConnectionRules:
+        """From text such as `10.0.0.0/8`, as a configuration has it."""
+        return cls(tuple(thresholds), _networks("allowed", allowed), _networks("denied", denied))
+
+    def threshold(self, level: int) -> int:
+        return self.thresholds[level] if level < len(self.thresholds) else 0
+
+    def admits(self, ip: str) -> bool:
+        """Whether a node with this IP address may link here; one without (not over IP) only when no list limits it."""
+        if not ip:
+            return not self.allowed
+        try:
+            address = ip_address(ip)
+        except ValueError:
+            return False
+        if address.version == 6 and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped  # a dual-stack listener shows IPv4 peers in this form
+        if any(address in network for network in self.denied):
+            return False
+        return not self.allowed or any(address in network for network in self.allowed)
+
+
+def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
+    networks: list[Network] = []
+    for text in texts:
+        try:
+            networks.append(ip_network(text))
+        except ValueError as error:
+            raise InvalidAddress(f"{name} network {text!r}: {error}; expected a form such as 10.0.0.0/8") from None
+    return tuple(networks)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A broker of the same cluster, as far as its messages and the map have told."""
+
+    address: Address
+    listen: tuple[str, ...] = ()
+    links: tuple[int, ...] = ()
+    thresholds: tuple[int, ...] = ()
+
+    def may_have_room(self, level: int) -> bool:
+        """What was learnt may be old: this orders whom to ask, it never decides."""
+        if level >= len(self.thresholds):
+            return not self.thresholds
+        return self.thresholds[level] > (self.links[level] if level < len(self.links) else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What admission needs from the rest of the broker, as plain data made afresh from the map for each call."""
+
+    #: This broker's own links by level, level 0 first.
+    links: tuple[int, ...] = ()
+    #: Brokers that this one has a link with.
+    neighbours: tuple[Address, ...] = ()
+    #: The other brokers of the cluster.
+    members: tuple[Member, ...] = ()
+    #: By level l: brokers outside this broker's level-l unit, inside its level-(l+1) unit, with a link into the former.
+    gatekeepers: Mapping[int, tuple[Place, ...]] = field(default_factory=dict)
+    #: For every unit that encloses this broker, () for the whole network: the vector of identifiers in use in it.
+    taken: Mapping[Unit, int] = field(default_factory=dict)
+
+    def links_at(self, level: int) -> int:
+        return self.links[level] if level < len(self.links) else 0
+
+    def places(self, levels: Iterable[int]) -> list[Place]:
+        """The gatekeepers at these levels, with as many ways to reach them as an answer may name."""
+        found = [place for level in levels for place in self.gatekeepers.get(level, ())]
+        return [Place(place.address, place.listen[:MAX_PLACE_LISTEN]) for place in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who sent a frame: a broker of this network (its proven address), somebody on a new connection, or both."""
+
+    address: Address = ()
+    #: The driver's number of the connection to answer on; 0 when the frame was routed through the network.
+    conversation: int = 0
+    #: As the transport saw it, never as the peer says; empty when there is none.
+    ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Route a frame to a broker, or to whichever broker of a larger unit is reached first."""
+
+    to: Unit
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Send a frame back on a conversation with a node that has no address yet."""
+
+    conversation: int
+    frame: Frame
+
+
+Effect = Send | Answer
+
+
+def lowest_free(vector: int, fanout: int) -> int:
+    """The lowest identifier that a vector does not hold, -1 when the unit is full (NOP-19)."""
+    assert fanout in FANOUTS
+    free = ~vector & ((1 << fanout) - 1)
+    return (free & -free).bit_length() - 1
+
+
+def registrar_hop(address: Address, unit: Unit, taken: Mapping[Unit, int]) -> Unit:
+    """The next step from this broker towards the registrar of a unit that encloses it; its own address when it is that.
+
+    `unit` is a proper prefix of `address`. The answer is a broker or a lower unit; whoever is reached there asks again.
+    """
+    assert address[: len(unit)] == unit and len(unit) < len(address)
+    while len(unit) < len(address):
+        own = address[len(unit)]
+        vector = taken.get(unit, 0) | 1 << own
+        lowest = (vector & -vector).bit_length() - 1
+        if lowest != own:
+            return (*unit, lowest)
+        unit = (*unit, own)
+    return address

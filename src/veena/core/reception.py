@@ -1,0 +1,107 @@
+"""Where newcomers and members are attended to: the machines of membership carried out over the broker's links.
+
+`membership` decides; this sends what it says: answers on the conversation that asked, frames to brokers near and far
+(`courier`), news of a renumbering to neighbours alone, because addresses are what it changes.
+"""
+
+from __future__ import annotations
+
+from veena.core.boundary import AskToSpeak, Effect, Identity, MaySpeak, Merged, Restart
+from veena.core.courier import Courier
+from veena.core.dissemination import ConnectionTable
+from veena.core.frames import Frame, Routed
+from veena.core.link import Link
+from veena.core.map import NetworkMap
+from veena.core.membership import Membership, MembershipEffect, Surroundings
+from veena.core.organisation import Answer, Peer
+from veena.core.organisation import Send as SendTo
+from veena.core.setup_frames import Renumber, SpokesmanReply
+from veena.errors import VeenaError
+
+
+class Reception:
+    """One a broker. `links` are all of its links by number, `open_links` the greeted ones by connection."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        network_name: str,
+        membership: Membership,
+        courier: Courier,
+        surroundings: tuple[NetworkMap, ConnectionTable],
+        links: dict[int, Link],
+        open_links: dict[int, Link],
+    ) -> None:
+        self._identity = identity
+        self._network_name = network_name
+        self.membership = membership
+        self._courier = courier
+        self._map, self._table = surroundings
+        self._links = links
+        self._open = open_links
+        #: Questions whether this broker may speak for its unit that are not answered yet.
+        self._asked: dict[int, None] = {}
+
+    def handles(self, frame: Frame) -> bool:
+        return self.membership.handles(frame)
+
+    def take(self, frame: Frame, link: Link, now_ns: int) -> list[Effect]:
+        """A frame that came over a link, from a neighbour or from somebody without an address."""
+        return self._consult(frame, Peer(link.neighbour or (), link.number, link.ip), now_ns)
+
+    def take_routed(self, frame: Routed, now_ns: int) -> list[Effect]:
+        """A frame that came from afar, or is on its way to there."""
+        inner = self._courier.take(frame, now_ns)
+        if inner is None or not self.handles(inner) or isinstance(inner, Renumber):
+            return []
+        try:
+            return self._consult(inner, Peer(frame.origin), now_ns)
+        except VeenaError:
+            return []  # the fault of its origin: the neighbour who passed it on is innocent
+
+    def ask_to_speak(self, given: AskToSpeak, now_ns: int) -> list[Effect]:
+        self._asked[given.number] = None
+        asked = self.membership.ask_to_speak(given.number, given.unit_level, self._around(), now_ns)
+        return self._follow(asked, now_ns)
+
+    def merged(self, given: Merged, now_ns: int) -> list[Effect]:
+        return self._follow(self.membership.merged(given, self._around(), now_ns), now_ns)
+
+    def tick(self, now_ns: int) -> list[Effect]:
+        return self._follow(self.membership.tick(self._around(), now_ns), now_ns)
+
+    def _around(self) -> Surroundings:
+        return Surroundings(self._map, self._table, list(self._open.values()))
+
+    def _consult(self, frame: Frame, peer: Peer, now_ns: int) -> list[Effect]:
+        if isinstance(frame, SpokesmanReply):
+            if frame.number not in self._asked:
+                return []  # an answer to nothing that was asked here
+            del self._asked[frame.number]
+            return [MaySpeak(frame.number, frame.granted, frame.reason)]
+        return self._follow(self.membership.handle(frame, peer, self._around(), now_ns), now_ns)
+
+    def _follow(self, decided: list[MembershipEffect], now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for each in decided:
+            if isinstance(each, Answer):
+                link = self._links.get(each.conversation)
+                if link is not None:
+                    link.send(each.frame, now_ns)
+            elif isinstance(each, SendTo):
+                effects += self._send(each, now_ns)
+            else:
+                identity = Identity(self._identity.name, each.address, self._identity.incarnation)
+                effects.append(Restart(identity, each.network or self._network_name))
+        return effects
+
+    def _send(self, each: SendTo, now_ns: int) -> list[Effect]:
+        if isinstance(each.frame, Renumber):
+            for link in self._open.values():
+                if link.neighbour == each.to:
+                    link.send(each.frame, now_ns)
+        elif not self._courier.is_here(each.to):
+            self._courier.send(each.to, each.frame, now_ns)
+        else:
+            return self._consult(each.frame, Peer(self._identity.address), now_ns)
+        return []

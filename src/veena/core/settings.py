@@ -1,0 +1,64 @@
+"""The settings of a broker's core, with the reason for each default. Times are in nanoseconds, as everywhere here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, FANOUTS, MAX_LEVELS
+from veena.core.organisation import ConnectionRules
+from veena.errors import ConfigError
+
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1000 * MILLISECOND_NS
+#: Many neighbours in the cluster, few gateways: a gate is where load gathers.
+DEFAULT_RULES = ConnectionRules((16, 8, 4, 4, 4, 4, 4, 4))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What brokers of one network agree on (name, levels, fan-out), and each broker's own patience."""
+
+    network: str = "veena"
+    levels: int = DEFAULT_LEVELS
+    fanout: int = DEFAULT_FANOUT
+    #: Often enough to notice a death within seconds, rare enough to cost nothing.
+    heartbeat_ns: int = SECOND_NS
+    #: Three heartbeats may be lost before a link is suspected (FLT-02).
+    suspect_after_ns: int = 3 * SECOND_NS
+    #: A second patience of the same length before suspicion is confirmed; a peer's report shortens it.
+    confirm_after_ns: int = 3 * SECOND_NS
+    #: A heartbeat unanswered for so long means a crowded link or a slow process (FLT-03).
+    answer_within_ns: int = 4 * SECOND_NS
+    #: First retransmission over a transport that loses; it doubles up to 8 times this.
+    retransmit_ns: int = 200 * MILLISECOND_NS
+    #: How often a link's load is looked at (LCM-03: every few seconds) ...
+    load_check_ns: int = 5 * SECOND_NS
+    #: ... and how rarely a change of cost is announced for one link, because everybody re-sends what is open.
+    cost_hold_ns: int = 30 * SECOND_NS
+    #: A unit out of reach for so long is reported as gone on behalf of its dead brokers. Longer than a suspicion
+    #: takes to be confirmed, so that the brokers concerned speak first.
+    reconcile_ns: int = 10 * SECOND_NS
+    #: How long a closed connection is remembered. A broker that was cut off forgets what it cannot reach in half that
+    #: time, so that no stale copy can come back to life.
+    tombstone_ns: int = 3600 * SECOND_NS
+    #: How long a speaker gathers changes before it tells them, by level: a change near by is worth telling sooner.
+    batch_ns: tuple[int, ...] = (
+        50 * MILLISECOND_NS,
+        100 * MILLISECOND_NS,
+        250 * MILLISECOND_NS,
+        500 * MILLISECOND_NS,
+    )
+    #: Most gateways that a broker keeps at each level, level 0 first (NOP-02), and whom it lets in (NOP-01).
+    rules: ConnectionRules = DEFAULT_RULES
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels <= MAX_LEVELS:
+            raise ConfigError("settings", "levels", f"{self.levels}", f"use 1 to {MAX_LEVELS}")
+        if self.fanout not in FANOUTS:
+            raise ConfigError("settings", "fanout", f"{self.fanout}", "use 32 or 64")
+        if self.heartbeat_ns <= 0 or self.suspect_after_ns < 2 * self.heartbeat_ns:
+            raise ConfigError("settings", "suspect_after_ns", "shorter than two heartbeats", "let two heartbeats pass")
+        if self.reconcile_ns < self.suspect_after_ns + self.confirm_after_ns:
+            raise ConfigError("settings", "reconcile_ns", "shorter than a confirmed suspicion", "make it longer")
+        if self.tombstone_ns < 4 * self.reconcile_ns:
+            raise ConfigError("settings", "tombstone_ns", "shorter than four times reconcile_ns", "make it longer")

@@ -1,0 +1,196 @@
+"""Who says what a unit wants: its speaker, the lowest of its live controllers (design §5, PPP-01, PPP-04, PPP-05).
+
+A broker always speaks for itself. The controllers of a cluster hold the wants of its brokers, and one of them, the
+speaker, tells the super-cluster what the cluster wants, with the cluster as the one that wants it; and so on upwards.
+What is told is the difference between what was told before and what should be: transitions, never repeats, gathered for
+a short interval a level. From the super-cluster upwards a digest is told instead of rows.
+
+A speaker has epochs. It opens a new one whenever somebody else has spoken for the unit, or itself in an earlier life:
+its first words then have a higher version than anything that was ever heard, and correct what no longer holds. It
+withdraws only what it knows to be gone: a want that it has counted itself, or that was told by a speaker it can reach.
+So where a unit has come apart inside and each part has a speaker, both tell what they know and neither takes back what
+the other told: wider than the truth while it lasts, never narrower.
+
+The invariant: after a review every want that the unit should tell stands in the table, and of those that it should not
+tell only such as a speaker out of reach has told.
+"""
+
+from __future__ import annotations
+
+from veena.address import Address, Unit
+from veena.core.controllers import controllers
+from veena.core.cover_set import CoverSet
+from veena.core.digest import make_part, merge_digests
+from veena.core.interest_frames import STANDING, Digest, DigestPart, Row, Version
+from veena.core.interest_table import DIGEST_LEVEL, InterestTable
+from veena.core.map import NetworkMap
+from veena.core.want import Want, want_of
+
+
+class Speaker:
+    """The voice of one unit of the host."""
+
+    def __init__(self, network: NetworkMap, table: InterestTable, level: int, interval_ns: int) -> None:
+        self.level = level
+        self.unit: Unit = network.own(level)
+        self.wants = CoverSet()
+        #: Wants that this speaker has counted itself and not yet withdrawn: of these it knows when they are gone.
+        self._counted: dict[bytes, None] = {}
+        self._map = network
+        self._host = network.host
+        self._levels = network.levels
+        self._table = table
+        self._interval_ns = interval_ns
+        self._epoch = 0
+        self._number = 0
+        self.due_ns: int | None = None
+
+    def take_office(self, now_ns: int) -> None:
+        """Gather what the sub-units want from the table."""
+        for unit in self._table.units():
+            if self.level and unit[:-1] == self.unit and self.level <= DIGEST_LEVEL:
+                for row in self._table.rows(unit):
+                    self.heard(None, row, now_ns)
+        self.stir(now_ns)
+
+    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
+        """A row of a sub-unit changed."""
+        changed = False
+        for row, change in ((after, self.wants.add), (before, self.wants.remove)):
+            if row is not None and row.wanted and row.kind != STANDING and row.scope > self.level:
+                self._counted[row.key] = None
+                changed = change(want_of(row)) or changed
+        if changed:
+            self.stir(now_ns)
+
+    def stir(self, now_ns: int) -> None:
+        """Something may have to be told, when the interval is over."""
+        if self.due_ns is None:
+            self.due_ns = now_ns + self._interval_ns
+
+    def review(self, now_ns: int) -> list[Row | Digest]:
+        """What has to be told now."""
+        if self.due_ns is None or now_ns < self.due_ns:
+            return []
+        self.due_ns = None
+        return list(self._rows()) if self.level < DIGEST_LEVEL else list(self._digest())
+
+    def _rows(self) -> list[Row]:
+        told = {row.key: row for row in self._table.rows(self.unit)}
+        new = [want for key, want in self.wants.told.items() if key not in told]
+        gone = [row for key, row in told.items() if key not in self.wants.told and self._knows_gone(row)]
+        for row in gone:
+            self._counted.pop(row.key, None)
+        rows: list[Row] = []
+        if not self._table.has_spoken(self.unit):
+            rows.append(Row(self.unit, b"", self._version(), True, STANDING, b"", 0))
+        # First what is wanted in addition, then what no longer is: at no time less than the truth.
+        rows += [Row(self.unit, w.key, self._version(), True, w.kind, w.payload, w.scope) for w in new]
+        rows += [Row(self.unit, row.key, self._version(), False, row.kind, b"", row.scope) for row in gone]
+        return rows
+
+    def _knows_gone(self, row: Row) -> bool:
+        return row.key in self._counted or self._reaches(row.version[1])
+
+    def _reaches(self, speaker: Address) -> bool:
+        """Whether a speaker of the unit can be heard inside it: then the two have one view."""
+        shared = next((at for at, (a, b) in enumerate(zip(self._host, speaker, strict=False)) if a != b), None)
+        return shared is None or speaker[: shared + 1] in self._map.reachable()
+
+    def _digest(self) -> list[Digest]:
+        parts = tuple(self._parts())
+        known = self._table.digest(self.unit)
+        if known is not None and not self._reaches(known.version[1]):
+            parts = tuple(merge_digests(parts, known.parts))
+        if known is not None and known.parts == parts:
+            return []
+        return [Digest(self.unit, self._version(), parts)]
+
+    def _parts(self) -> list[DigestPart]:
+        scopes = range(self.level + 1, self._levels + 1)
+        if self.level == DIGEST_LEVEL:
+            by_scope: dict[int, list[Want]] = {scope: [] for scope in scopes}
+            for want in self.wants.told.values():
+                by_scope[want.scope].append(want)
+            return [make_part(scope, wants) for scope, wants in by_scope.items() if wants]
+        found = [self._table.digest(unit) for unit in sorted(self._table.units()) if unit[:-1] == self.unit]
+        inner = merge_digests(*(digest.parts for digest in found if digest is not None))
+        return [part for part in inner if part.scope in scopes]
+
+    def _version(self) -> Version:
+        latest = self._table.latest(self.unit)
+        if latest is not None and (latest[0], latest[1]) != (self._epoch, self._host):
+            self._epoch, self._number = max(latest[0], self._epoch) + 1, 0
+        elif latest is None and not self._epoch:
+            self._epoch = 1
+        self._number += 1
+        return (self._epoch, self._host, self._number)
+
+
+class Speakers:
+    """All the units that the host speaks for."""
+
+    def __init__(self, network: NetworkMap, table: InterestTable, intervals_ns: tuple[int, ...], now_ns: int) -> None:
+        self._map = network
+        self._table = table
+        self._intervals_ns = intervals_ns
+        self._speaking: dict[int, Speaker] = {0: self._make(0)}
+        self._speaking[0].stir(now_ns)
+
+    def _make(self, level: int) -> Speaker:
+        interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
+        return Speaker(self._map, self._table, level, interval)
+
+    @property
+    def own(self) -> Speaker:
+        return self._speaking[0]
+
+    def levels(self) -> list[int]:
+        return list(self._speaking)
+
+    def elect(self, now_ns: int) -> None:
+        """The map changed: take offices that are the host's now, leave those that are not, and look at what others
+        told who are in reach again."""
+        for level in range(1, self._map.levels):
+            speaks = min(controllers(self._map, level)) == self._map.host
+            if speaks and level not in self._speaking:
+                self._speaking[level] = self._make(level)
+                self._speaking[level].take_office(now_ns)
+            elif not speaks:
+                self._speaking.pop(level, None)
+        for speaker in self._speaking.values():
+            speaker.stir(now_ns)
+
+    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
+        """A row is news: of a sub-unit that the host speaks above, or of a unit that it speaks for itself."""
+        row = after or before
+        assert row is not None
+        level = self._map.levels - len(row.unit)
+        above = self._speaking.get(level + 1)
+        if above is not None and above.unit == row.unit[:-1] and above.level <= DIGEST_LEVEL:
+            above.heard(before, after, now_ns)
+        self._corrects(row.unit, row.version, now_ns)
+
+    def heard_digest(self, digest: Digest, now_ns: int) -> None:
+        level = self._map.levels - len(digest.unit)
+        above = self._speaking.get(level + 1)
+        if above is not None and above.unit == digest.unit[:-1]:
+            above.stir(now_ns)
+        self._corrects(digest.unit, digest.version, now_ns)
+
+    def _corrects(self, unit: Unit, version: Version, now_ns: int) -> None:
+        """Somebody else, or an earlier life, spoke for a unit of the host's: look whether it is true."""
+        speaker = self._speaking.get(self._map.levels - len(unit))
+        if speaker is not None and speaker.unit == unit:
+            speaker.stir(now_ns)
+
+    def review(self, now_ns: int) -> list[Row | Digest]:
+        return [item for speaker in self._speaking.values() for item in speaker.review(now_ns)]
+
+    def next_wakeup(self) -> int | None:
+        due = (speaker.due_ns for speaker in self._speaking.values())
+        return min((time for time in due if time is not None), default=None)
+
+    def check(self) -> None:
+        for speaker in self._speaking.values():
+            speaker.wants.check()

@@ -1,0 +1,97 @@
+"""A want: one distinct constraint, as it is told from broker to broker.
+
+Many clients may have the same constraint; what travels is the constraint once, with the engine that reads it and how
+far it may be told (its scope). Two wants are the same exactly when engine, constraint and scope are, and their key is a
+hash of the three, so that tables need not hold texts to compare them.
+
+The scope is a level: 1 is the cluster of the client, the number of levels the whole system. A want of scope s is told
+inside the client's level-s unit and nowhere else: a unit of level l passes on upwards only wants with s > l (PRF-10).
+
+`covers` says that whoever gets what the wide want asks for gets what the narrow one does: the same topic without a
+selector, a wider range, a tag left open; and the wide one must reach at least as far. Never wrongly true.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from veena import matching
+from veena.core.interest_frames import MAX_CONSTRAINT_BYTES, Row
+from veena.errors import InvalidConstraint, RemoteProtocolError
+from veena.matching.engine import Constraint
+
+#: The engines by the number they have on the wire; a number is never used again.
+KINDS: tuple[str, ...] = ("integer", "topic", "tags", "selector", "xpath", "constraint")
+TOPIC, SELECTOR = KINDS.index("topic"), KINDS.index("selector")
+
+_encoder = msgspec.msgpack.Encoder(order="sorted")
+_decoder = msgspec.msgpack.Decoder(int | str | tuple[str, str | dict[str, str]])
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Engine, constraint and scope; `payload` is the constraint as msgpack."""
+
+    kind: int
+    payload: bytes
+    scope: int
+    key: bytes
+
+    @property
+    def engine(self) -> str:
+        return KINDS[self.kind]
+
+    @property
+    def constraint(self) -> Constraint:
+        constraint: Constraint = _decoder.decode(self.payload)
+        return constraint
+
+    @property
+    def bucket(self) -> tuple[int, str]:
+        """Wants in different buckets never cover each other: topics by name, the rest by engine."""
+        if self.kind in (TOPIC, SELECTOR):
+            constraint = self.constraint
+            return TOPIC, constraint if isinstance(constraint, str) else str(constraint[0])  # type: ignore[index]
+        return self.kind, ""
+
+
+def make_want(engine: str, constraint: Constraint, scope: int) -> Want:
+    """The want of a subscription. Whether its text can be read says the engine that stores it."""
+    if engine not in KINDS:
+        raise InvalidConstraint(str(constraint), 0, f"engine {engine!r}: expected one of {', '.join(KINDS)}")
+    kind = KINDS.index(engine)
+    if kind == SELECTOR and isinstance(constraint, tuple) and not str(constraint[1]).strip():
+        kind, constraint = TOPIC, constraint[0]  # an empty selector is the topic alone (MAT-21)
+    payload = _encoder.encode(constraint)
+    if len(payload) > MAX_CONSTRAINT_BYTES:
+        raise InvalidConstraint(str(constraint), 0, f"a constraint has at most {MAX_CONSTRAINT_BYTES} bytes")
+    return _keyed(kind, payload, scope)
+
+
+def want_of(row: Row) -> Want:
+    """The want that a row tells of; raise RemoteProtocolError if it is none."""
+    if row.kind >= len(KINDS):
+        raise RemoteProtocolError(f"a row of {row.unit} names engine {row.kind}: there is no such engine")
+    want = _keyed(row.kind, row.payload, row.scope)
+    if want.key != row.key:
+        raise RemoteProtocolError(f"a row of {row.unit} has a key that is not the hash of its constraint")
+    return want
+
+
+def _keyed(kind: int, payload: bytes, scope: int) -> Want:
+    digest = blake2b(bytes((kind, scope)) + payload, digest_size=16, person=b"veena-want")
+    return Want(kind, payload, scope, digest.digest())
+
+
+def covers(wide: Want, narrow: Want) -> bool:
+    """Whether nobody loses anything when only the wide want is told."""
+    if wide.scope < narrow.scope:
+        return False
+    if (wide.kind, wide.payload) == (narrow.kind, narrow.payload):
+        return True
+    if wide.kind == TOPIC and narrow.kind == SELECTOR:
+        return wide.bucket == narrow.bucket
+    return wide.kind == narrow.kind and matching.covers(wide.engine, wide.constraint, narrow.constraint)

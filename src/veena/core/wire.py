@@ -1,0 +1,285 @@
+"""Frames as bytes and bytes as frames.
+
+A frame is a fixed header of sixteen bytes and a payload: msgpack for control frames, a layout of its own for events
+(`event_frame`). The format is binary, versioned and language-neutral (IOP-08); `docs/WIRE.md` gives it byte by byte.
+
+The decoder takes whatever a read brought and gives back all frames that are complete, because every step that is taken
+once a read and not once a frame is what makes a relay fast. What remains is at most one partial frame; memory grows
+with bytes that came, never with a length that was merely claimed. A kind's limit is known from the header, so an
+oversize frame is refused before it is collected.
+
+The invariants: whatever comes in, the decoder raises RemoteProtocolError and nothing else; after that it stays dead,
+since on a stream nothing behind a broken frame can be trusted. Frames before the broken one in the same read are
+dropped with it: nothing of them was acknowledged, so they come again. How a stream is cut into reads makes no
+difference to valid frames (TRN-01).
+
+Rejected: an own resynchronisation mark (a peer that errs once errs again; the link is dialled anew instead).
+"""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from veena.core.event_frame import COPY_BELOW, EventCodec, EventFrame, check_max_frame
+from veena.core.frames import (
+    MAX_REASON,
+    AntiEvent,
+    Connections,
+    Done,
+    Frame,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Open,
+    Received,
+    Refresh,
+    Refused,
+    Routed,
+)
+from veena.core.interest_frames import Interest
+from veena.core.setup_frames import (
+    ClientRenumber,
+    GateReply,
+    GateRequest,
+    IdentifierRelease,
+    IdentifierReply,
+    IdentifierRequest,
+    Renumber,
+    SetupAccepted,
+    SetupCancel,
+    SetupRedirected,
+    SetupRefused,
+    SetupRequest,
+    SlotRelease,
+    SlotReply,
+    SlotRequest,
+    SpokesmanReply,
+    SpokesmanRequest,
+)
+from veena.core.wire_faults import DECODE_ERRORS, explain
+from veena.core.wire_header import (
+    DEFAULT_MAX_FRAME,
+    EVENT,
+    HEADER,
+    HEADER_SIZE,
+    MAX_CONTROL_FRAME,
+    MAX_DATAGRAM,
+    MAX_EVENT_DATAGRAM,
+    VERSION,
+    VERSION_LOW,
+)
+from veena.errors import LocalProtocolError, RemoteProtocolError
+
+#: Every control frame by its kind. A kind keeps its number for ever; a new frame is one line.
+KINDS: dict[int, type[Frame]] = {
+    1: Hello,
+    2: Connections,
+    3: Heartbeat,
+    4: Goodbye,
+    5: Received,
+    6: Done,
+    7: Refused,
+    8: Open,
+    9: AntiEvent,
+    10: Routed,
+    11: Refresh,
+    12: Interest,
+    32: SetupRequest,
+    33: SetupAccepted,
+    34: SetupRedirected,
+    35: SetupRefused,
+    36: SetupCancel,
+    37: SlotRequest,
+    38: SlotReply,
+    39: SlotRelease,
+    40: IdentifierRequest,
+    41: IdentifierReply,
+    42: IdentifierRelease,
+    43: SpokesmanRequest,
+    44: SpokesmanReply,
+    45: Renumber,
+    46: ClientRenumber,
+    47: GateRequest,
+    48: GateReply,
+}
+
+HELLO = 1
+
+_kinds = {frame: kind for kind, frame in KINDS.items()}
+_decoders = {kind: msgspec.msgpack.Decoder(frame) for kind, frame in KINDS.items()}
+_encoder = msgspec.msgpack.Encoder()
+
+#: The longest control frame by kind; 0 where there is no such kind.
+_CONTROL_LIMITS = tuple(MAX_CONTROL_FRAME if kind in KINDS else 0 for kind in range(256))
+
+#: A frame and its number on the connection.
+Numbered = tuple[int, Frame | EventFrame]
+
+
+def encode(frame: Frame, number: int, version: int = VERSION) -> bytes:
+    """A control frame as bytes; raise LocalProtocolError for what a peer would refuse. Events are the codec's."""
+    kind = _kinds.get(type(frame))
+    if kind is None:
+        raise LocalProtocolError(f"{type(frame).__name__} is no frame: add it to KINDS")
+    try:
+        payload = _encoder.encode(frame)
+        # Structs do not check themselves when they are made; better to fail here than to lose the link over there.
+        _decoders[kind].decode(payload)
+        length = HEADER_SIZE + len(payload)
+        if length > MAX_CONTROL_FRAME:
+            raise ValueError(f"{length} bytes; a control frame has at most {MAX_CONTROL_FRAME}")
+        return HEADER.pack(length, version, kind, 0, number) + payload
+    except (*DECODE_ERRORS, TypeError, OverflowError, struct.error) as error:
+        raise LocalProtocolError(
+            f"{type(frame).__name__} number {number} cannot be sent: {explain(error, type(frame))}"
+        ) from None
+
+
+def enclose(frame: Frame) -> tuple[int, bytes]:
+    """Kind and payload of a control frame, to travel inside a Routed frame."""
+    return _kinds[type(frame)], _encoder.encode(frame)
+
+
+def disclose(kind: int, payload: bytes) -> Frame:
+    """The frame that was enclosed."""
+    if kind not in KINDS or KINDS[kind] is Routed:
+        raise RemoteProtocolError(f"a frame of kind {kind} cannot be routed")
+    return _decode_control(payload, kind, 0)
+
+
+class Decoder:
+    """The receiving side of one stream.
+
+    `codec` reads event frames; a broker knows it from its configuration, a client sets it when the Hello has come.
+    """
+
+    __slots__ = ("_error", "_max_frame", "_partial", "codec")
+
+    def __init__(self, codec: EventCodec | None = None, max_frame: int = DEFAULT_MAX_FRAME) -> None:
+        self.codec = codec
+        self._max_frame = check_max_frame(max_frame)
+        #: The beginning of one frame, never more.
+        self._partial = bytearray()
+        self._error: RemoteProtocolError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of the frame that has not come completely."""
+        return len(self._partial)
+
+    def feed(self, data: bytes) -> list[Numbered]:
+        """All frames that these bytes complete; raise RemoteProtocolError if they err, and from then on always.
+
+        Long events are views of `data`, which therefore must not change: it has to be bytes.
+        """
+        if self._error is not None:
+            raise RemoteProtocolError(str(self._error), self._error.reply)
+        frames: list[Numbered] = []
+        try:
+            self._decode_all(data, frames)
+        except RemoteProtocolError as error:
+            self._error = error
+            self._partial = bytearray()
+            raise
+        return frames
+
+    def _decode_all(self, data: bytes, frames: list[Numbered]) -> None:
+        offset = self._complete(data, frames) if self._partial else 0
+        end = len(data)
+        unpack = HEADER.unpack_from
+        max_frame = self._max_frame
+        codec = self.codec
+        append = frames.append
+        while end - offset >= HEADER_SIZE:
+            length, version, kind, flags, number = unpack(data, offset)
+            limit = max_frame if kind == EVENT else _CONTROL_LIMITS[kind]
+            if not HEADER_SIZE <= length <= limit or not VERSION_LOW <= version <= VERSION:
+                _check_header(length, version, kind, limit)
+            if length > end - offset:
+                break
+            if kind == EVENT and codec is not None:
+                append((number, codec.decode(data, offset, length, flags)))
+            else:
+                append((number, _decode_control(data[offset + HEADER_SIZE : offset + length], kind, flags)))
+            offset += length
+        if offset < end:
+            self._partial += data[offset:] if offset else data
+
+    def _complete(self, data: bytes, frames: list[Numbered]) -> int:
+        """Add to the partial frame what belongs to it; how many bytes that took."""
+        partial = self._partial
+        taken = 0
+        if len(partial) < HEADER_SIZE:
+            taken = HEADER_SIZE - len(partial)
+            partial += data[:taken]
+            if len(partial) < HEADER_SIZE:
+                return len(data)
+        header: tuple[int, int, int, int, int] = HEADER.unpack_from(partial)
+        length, version, kind, flags, number = header
+        _check_header(length, version, kind, self._max_frame if kind == EVENT else _CONTROL_LIMITS[kind])
+        needed = length - len(partial)
+        if needed > len(data) - taken:
+            partial += memoryview(data)[taken:]
+            return len(data)
+        partial += memoryview(data)[taken : taken + needed]
+        self._partial = bytearray()
+        # A long buffer is not copied again: it belongs to the frame alone now, so a view of it is safe.
+        whole = bytes(partial) if length < COPY_BELOW else memoryview(partial).toreadonly()
+        frames.append((number, _decode(whole, length, kind, flags, self.codec)))
+        return taken + needed
+
+
+def decode_datagram(data: bytes, codec: EventCodec | None = None) -> Numbered:
+    """The one frame of a datagram. A broken one says nothing about the next: who calls decides how many are enough."""
+    if len(data) < HEADER_SIZE:
+        raise RemoteProtocolError(f"datagram of {len(data)} bytes: a frame has at least {HEADER_SIZE}")
+    length, version, kind, flags, number = HEADER.unpack_from(data)
+    limit = MAX_EVENT_DATAGRAM if kind == EVENT else min(_CONTROL_LIMITS[kind], MAX_DATAGRAM)
+    _check_header(length, version, kind, limit)
+    if length != len(data):
+        raise RemoteProtocolError(f"datagram of {len(data)} bytes holds a frame of {length}: send one frame in each")
+    return number, _decode(data, length, kind, flags, codec)
+
+
+def agreed_version(mine: Hello, theirs: Hello) -> int:
+    """The version to write from now on: the lower of the two high ones, if both speak it."""
+    version = min(mine.version_high, theirs.version_high)
+    if version < max(mine.version_low, theirs.version_low):
+        raise RemoteProtocolError(
+            f"peer speaks versions {theirs.version_low} to {theirs.version_high}, this side {mine.version_low} to"
+            f" {mine.version_high}: upgrade the older one"
+        )
+    return version
+
+
+def _check_header(length: int, version: int, kind: int, limit: int) -> None:
+    """Raise what is wrong with a header, if something is. A Hello may have any version: it says which are spoken."""
+    if not VERSION_LOW <= version <= VERSION and kind != HELLO:
+        raise RemoteProtocolError(f"frame of version {version}: this side speaks {VERSION_LOW} to {VERSION}")
+    if not limit:
+        raise RemoteProtocolError(f"frame of kind {kind}: there is no such kind in version {version}")
+    if not HEADER_SIZE <= length <= limit:
+        raise RemoteProtocolError(f"frame of kind {kind} with {length} bytes: expected {HEADER_SIZE} to {limit}")
+
+
+def _decode(
+    data: bytes | memoryview, length: int, kind: int, flags: int, codec: EventCodec | None
+) -> Frame | EventFrame:
+    """The frame that begins with the data."""
+    if kind == EVENT and codec is not None:
+        return codec.decode(data, 0, length, flags)
+    return _decode_control(data[HEADER_SIZE:length], kind, flags)
+
+
+def _decode_control(payload: bytes | memoryview, kind: int, flags: int) -> Frame:
+    if kind == EVENT:
+        raise RemoteProtocolError("event frame before the Hello: its layout is not agreed yet")
+    if flags:
+        raise RemoteProtocolError(f"flags {flags:#06x} in a {KINDS[kind].__name__}: control frames have none")
+    try:
+        return _decoders[kind].decode(payload)
+    except DECODE_ERRORS as error:
+        reason = f"{KINDS[kind].__name__} of {len(payload)} bytes: {explain(error, KINDS[kind])}"
+        raise RemoteProtocolError(reason[:MAX_REASON]) from None

@@ -1,0 +1,35 @@
+"""The first sixteen bytes of every frame, which say how long it is and how to read the rest.
+
+They never change: a version may add kinds and append fields, but a broker of any age can read the header of any other
+and say what is wrong (IOP-08: nothing here is peculiar to Python). All numbers are big-endian.
+
+Rejected: variable-length integers. They save some eight bytes a frame and cost a loop in Python where this is one call;
+a frame number of 32 bits, which comes round within the hour on a busy link and then needs care in every comparison.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+#: The version that this code prefers, and the oldest that it still speaks: at most one below.
+VERSION = 1
+VERSION_LOW = 1
+
+#: length (whole frame), version, kind, flags, frame number of the connection.
+HEADER_FORMAT = ">IBBHQ"
+HEADER = Struct(HEADER_FORMAT)
+HEADER_SIZE = HEADER.size
+
+#: The kind of event frames; the kinds of control frames are in the registry of `wire`.
+EVENT = 16
+
+#: An event larger than this is refused where it is published: beyond it, send a reference.
+DEFAULT_MAX_FRAME = 1 << 20
+#: What the setting can be raised to; larger frames hold up everything behind them for too long.
+MAX_FRAME = 16 << 20
+#: Above what any control frame holds within the bounds of its fields, short of absurd texts; never collected beyond.
+MAX_CONTROL_FRAME = 512 * 1024
+#: An event in a datagram must fit every path without being cut up by IP.
+MAX_EVENT_DATAGRAM = 1200
+#: The largest payload of a UDP datagram over IPv4.
+MAX_DATAGRAM = 65_507

@@ -1,0 +1,137 @@
+"""Reading the Trader Constraint Language (TRD-06, TRD-09, DIS-03): from text to a condition, or an exact complaint.
+
+The grammar is the OMG's (CosTrading, appendix B): `==` and its kin, `and or not`, `part ~ whole`, `item in sequence`,
+`exist name`, arithmetic, groups. Its precedence is not SQL's: `not` binds more tightly than any comparison, so a
+comparison under it needs a group, and the parser says so. Keywords are written as the OMG writes them. A constraint
+that names a missing property does not match, under `not` either, unless it is guarded by `exist`: that is what
+three-valued logic gives. docs/SELECTORS.md has the points that the specification leaves open.
+
+Rejected: translating the text to a selector. `~`, sequences, ordered text and the precedence of `not` have no
+counterpart there, and the positions of errors would be those of another text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from veena.matching.condition import Attribute, Condition, Contains, Exist, Literal, MemberOf, Not
+from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Token, lexicon, shortened
+from veena.matching.condition_parser import ExpressionParser, Node
+from veena.matching.formula import Number
+
+_OR, _AND, _COMPARE, _IN, _SUBSTRING, _SUM, _PRODUCT, _FACTOR = range(1, 9)
+
+#: The trader's spelling, and the one in the tree.
+_MEANINGS: Final = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+def parse_constraint(text: str) -> Condition:
+    """The condition that a constraint stands for; an empty or blank one is always true."""
+    return _ConstraintParser(text, CONSTRAINT_LEXICON).parse()
+
+
+def _text_value(written: str) -> str:
+    inner = written[1:-1]
+    if "\\" not in inner:
+        return inner
+    for match in _ESCAPED.finditer(inner):
+        if match.group(1) not in "'\\":
+            raise ValueError(f"{shortened(match.group())}: a backslash stands before a quote or another backslash only")
+    return _ESCAPED.sub(r"\1", inner)
+
+
+def _number_value(written: str) -> Number:
+    if len(written) > MAX_NUMBER_LENGTH:
+        raise ValueError(f"a number has at most {MAX_NUMBER_LENGTH} characters, this one {len(written)}")
+    if written.isdigit():
+        return int(written)
+    approximate = float(written)
+    if math.isinf(approximate):
+        raise ValueError(f"{shortened(written)} is too large for an approximate number")
+    return approximate
+
+
+CONSTRAINT_LEXICON: Final = lexicon(
+    text=r"'[^'\\]*+(?:\\.[^'\\]*+)*+'",
+    number=r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?",
+    symbols=r"==|!=|<=|>=|[<>~+\-*/(),]",
+    fold=str,
+    words={word: word for word in ("and", "or", "not", "in", "exist", "TRUE", "FALSE")},
+    text_value=_text_value,
+    number_value=_number_value,
+    hints={
+        "=": "write == for equal",
+        '"': "text stands in single quotes",
+        "!": "write != for not equal, not for negation",
+        "&": "write and",
+        "|": "write or",
+        ".": "a property has one name, without components",
+    },
+)
+
+
+class _ConstraintParser(ExpressionParser):
+    levels: ClassVar[Mapping[str, int]] = {
+        "or": _OR, "and": _AND,
+        "==": _COMPARE, "!=": _COMPARE, "<": _COMPARE, "<=": _COMPARE, ">": _COMPARE, ">=": _COMPARE,
+        "in": _IN, "~": _SUBSTRING,
+        "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT,
+    }  # fmt: skip
+    joints: ClassVar[tuple[str, str]] = ("and", "or")
+    collated = True
+
+    def prefix(self) -> Node:
+        token = self.take()
+        if token.kind == "name":
+            return Attribute(token.text)
+        if token.slot >= 0:
+            return Literal(token.value, token.slot)
+        match token.text:
+            case "(":
+                return self.nested(token, 0)
+            case "+" | "-":
+                return self.sign(token, _FACTOR)
+            case "not":
+                place = self.token.place
+                return Not(self.condition(self.nested(token, _FACTOR), place))
+            case "exist":
+                name = self.take()
+                if name.kind != "name":
+                    raise self.error(name.place, "exist takes the name of a property")
+                return Exist(Attribute(name.text))
+            case "TRUE" | "FALSE":
+                return Literal(token.text == "TRUE")
+        raise self.expected_operand(token)
+
+    def infix(self, left: Node, place: int, operator: Token, level: int) -> Node:
+        if isinstance(left, Not):
+            raise self.error(operator.place, f"not binds more tightly than {operator.text}; write not ( ... )")
+        match operator.text:
+            case "+" | "-" | "*" | "/":
+                return self.arithmetic(left, place, operator, level)
+            case "~":
+                part = self.operand(left, place, operator)
+                place = self.token.place
+                return Contains(part, self.operand(self.expression(level + 1), place, operator))
+            case "in":
+                return self._member(left, place, operator)
+        return self.comparison(left, place, operator, level, _MEANINGS[operator.text])
+
+    def remedy(self, token: Token) -> str:
+        folded = token.text.lower()
+        return f"; this language writes {folded}" if token.kind == "name" and folded in self.levels else ""
+
+    def _member(self, left: Node, place: int, operator: Token) -> Condition:
+        """The rest of `item in sequence`, or of `name in (literal, ...)`, which is Veena's addition."""
+        if self.token.text == "(" and self.token.kind == "symbol":
+            return self.members(self.attribute(left, place, operator))
+        item = self.operand(left, place, operator)
+        name = self.take()
+        if name.kind != "name":
+            raise self.error(name.place, "in takes the name of a property that is a sequence, or (literal, ...)")
+        return MemberOf(item, Attribute(name.text))

@@ -1,0 +1,407 @@
+"""A world of real core brokers on a virtual clock: the simulator's heart.
+
+Everything that happens is an entry in one queue, ordered by time and then by the order in which it was entered; all
+chance comes from one seeded generator. So a seed is a run, and `trace_hash` is its fingerprint. The brokers are the
+ones that run in production; the world plays their clock, their network, their disk and their bad luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from heapq import heappop, heappush
+from random import Random
+
+from veena.address import Address
+from veena.core import wire
+from veena.core.boundary import (
+    Arrived,
+    Close,
+    Effect,
+    Identity,
+    Input,
+    LinkDown,
+    LinkUp,
+    MaySpeak,
+    Numbered,
+    Restart,
+    Send,
+    Store,
+    Stored,
+)
+from veena.core.broker import Broker
+from veena.core.frames import Frame, Heartbeat, Received
+from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.runtime.network_file import Network
+from veena.sim.network import Delivery, Session, VirtualLink, deliveries
+from veena.sim.options import Options
+from veena.sim.oracle import Oracle
+
+MakeBroker = Callable[..., Broker]
+#: The whole world is checked so often, single brokers after each of their steps.
+STEPS_BETWEEN_CHECKS = 1000
+#: A driver that lost a link dials again after about this time.
+REDIAL_NS = SECOND_NS
+#: How long a synced write takes.
+DISK_NS = MILLISECOND_NS
+
+
+@dataclass(slots=True)
+class Node:
+    """A broker's process and its disk."""
+
+    address: Address
+    broker: Broker | None
+    disk: Identity
+    #: When its next tick is due.
+    wake_ns: int | None = None
+    #: Never to come back.
+    lost: bool = False
+    #: When it was let into the network; None for those that were there first.
+    joined_ns: int | None = None
+    #: Of the network that it belongs to, where that is not the world's own.
+    settings: Settings | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a run cost."""
+
+    steps: int = 0
+    frames: int = 0
+
+
+class World:
+    """Brokers, links and the queue of what happens next."""
+
+    def __init__(
+        self,
+        network: Network,
+        seed: int,
+        options: Options | None = None,
+        settings: Settings | None = None,
+        make_broker: MakeBroker = Broker,
+    ) -> None:
+        self.network = network
+        self.options = options or Options()
+        self.settings = settings or Settings(
+            network.name, network.levels, network.fanout, tombstone_ns=self.options.tombstone_ns
+        )
+        self.chance = Random(seed)
+        self.now_ns = SECOND_NS
+        self.counters = Counters()
+        self.nodes = {
+            entry.address: Node(entry.address, None, Identity(entry.label, entry.address, 0))
+            for entry in network.brokers
+        }
+        self.links = [
+            VirtualLink(entry.a, entry.b, self.options.delay_ns + int(entry.delay_ms * MILLISECOND_NS))
+            for entry in network.links
+        ]
+        #: Called with every delivery: what a test wants to see on its way.
+        self.on_delivery: Callable[[Delivery], None] | None = None
+        #: Called once with the answer to a broker's question whether it may speak for its unit.
+        self.on_may_speak: dict[Address, Callable[[MaySpeak], None]] = {}
+        #: Conversations with nodes that have no address: who listens, by the contact's link number.
+        self._visitors: dict[int, Callable[[tuple[Numbered, ...]], None]] = {}
+        self._make_broker = make_broker
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._entered = 0
+        self._handles = 0
+        self._sessions: dict[int, Session] = {}
+        #: Frames on the way that are more than a sign of life: none means that nothing new can happen.
+        self._news_under_way = 0
+        self._trace = blake2b(digest_size=16)
+        for address in self.nodes:
+            self.start(address)
+
+    # --- the queue ---
+
+    def at(self, when_ns: int, action: Callable[[], None]) -> None:
+        self._entered += 1
+        heappush(self._queue, (when_ns, self._entered, action))
+
+    def run_until(self, when_ns: int) -> None:
+        """Let time pass."""
+        while self._queue and self._queue[0][0] <= when_ns:
+            self._step()
+        self.now_ns = max(self.now_ns, when_ns)
+
+    def run_until_quiet(self, limit_ns: int) -> bool:
+        """Run until no news is under way; whether that happened before the limit."""
+        quiet_since: int | None = None
+        while self._queue and self._queue[0][0] <= limit_ns:
+            self._step()
+            if self._news_under_way:
+                quiet_since = None
+            elif quiet_since is None:
+                quiet_since = self.now_ns
+            elif self.now_ns - quiet_since > 2 * (DISK_NS + self.options.delay_ns + self.options.jitter_ns):
+                return True
+        return not self._news_under_way
+
+    def _step(self) -> None:
+        when, _, action = heappop(self._queue)
+        self.now_ns = when
+        action()
+        self.counters.steps += 1
+        if self.options.check and self.counters.steps % STEPS_BETWEEN_CHECKS == 0:
+            self.check()
+
+    # --- brokers ---
+
+    def start(self, address: Address) -> None:
+        """Start a broker's process with what its disk holds."""
+        node = self.nodes[address]
+        assert node.broker is None
+        identity = Identity(node.disk.name, address, node.disk.incarnation + 1)
+        settings = node.settings or self.settings
+        node.broker = self._make_broker(
+            identity, settings, self.chance.getrandbits, self.now_ns, joined_ns=node.joined_ns
+        )
+        node.wake_ns = None
+        self._after(node, node.broker.tick(self.now_ns))
+        for link in self.links_of(address):
+            self.connect(link)
+
+    def crash(self, address: Address, silent: bool) -> None:
+        """Kill a broker's process; its neighbours' sockets notice, or do not if the machine died with it."""
+        node = self.nodes[address]
+        node.broker = None
+        for link in self.links_of(address):
+            if link.session is not None:
+                self._end(link.session, tell=() if silent else (link.other(address),), reason="connection reset")
+
+    def give(self, address: Address, given: Input) -> None:
+        """Hand an input to a broker, if it lives."""
+        node = self.nodes.get(address)
+        if node is not None and node.broker is not None:
+            self._trace.update(f"{self.now_ns}{address}{type(given).__name__}".encode())
+            self._after(node, node.broker.handle(given, self.now_ns))
+
+    def live(self) -> Iterator[Broker]:
+        return (node.broker for node in self.nodes.values() if node.broker is not None)
+
+    def broker(self, address: Address) -> Broker:
+        broker = self.nodes[address].broker
+        assert broker is not None, "this broker is down"
+        return broker
+
+    def _after(self, node: Node, effects: list[Effect]) -> None:
+        broker = node.broker
+        assert broker is not None
+        for effect in effects:
+            if type(effect) is Send:
+                self._send(node.address, effect)
+            elif type(effect) is Close:
+                self._closed(node.address, effect)
+            elif type(effect) is Store:
+                self._store(node, broker, effect)
+            elif type(effect) is MaySpeak:
+                self.on_may_speak.pop(node.address)(effect)
+            elif type(effect) is Restart:
+                self._restart(node, effect)
+                return
+        if self.options.check:
+            broker.check()
+        due = broker.next_wakeup()
+        if due is not None and (node.wake_ns is None or due < node.wake_ns):
+            node.wake_ns = due
+            self.at(max(due, self.now_ns), lambda: self._wake(node, broker, due))
+
+    def _wake(self, node: Node, broker: Broker, due: int) -> None:
+        if node.broker is broker and node.wake_ns == due:
+            node.wake_ns = None
+            self._after(node, broker.tick(self.now_ns))
+
+    def _store(self, node: Node, broker: Broker, effect: Store) -> None:
+        def written() -> None:
+            if node.broker is broker:
+                node.disk = effect.identity
+                self.give(node.address, Stored(effect.ticket))
+
+        self.at(self.now_ns + DISK_NS, written)
+
+    def _restart(self, node: Node, effect: Restart) -> None:
+        """Start a broker again under its new address, in its new network, when its old connections are closed."""
+        node.broker = None
+
+        def begin() -> None:
+            old, new = node.address, effect.identity.address
+            node.address, node.disk, node.settings, node.joined_ns = new, effect.identity, None, self.now_ns
+            self.nodes = {each.address: each for each in self.nodes.values()}
+            for link in self.links:
+                link.a, link.b = (new if end == old else end for end in (link.a, link.b))
+            self.start(new)
+
+        self.at(self.now_ns + REDIAL_NS, begin)
+
+    # --- nodes without an address ---
+
+    def visit(self, contact: Address, ip: str, listener: Callable[[tuple[Numbered, ...]], None]) -> int:
+        """Open a connection to a broker; its link number, under which frames can be given to it."""
+        self._handles += 1
+        self._visitors[self._handles] = listener
+        self.give(contact, LinkUp(self._handles, True, ip))
+        return self._handles
+
+    def leave(self, handle: int) -> None:
+        """Close it."""
+        if self._visitors.pop(handle, None) is not None:
+            for address in list(self.nodes):
+                self.give(address, LinkDown(handle, "the visitor left"))
+
+    def add_network(self, network: Network, settings: Settings) -> None:
+        """Put the brokers and links of another network beside this one, at addresses of their own."""
+        for entry in network.brokers:
+            assert entry.address not in self.nodes
+            self.nodes[entry.address] = Node(
+                entry.address, None, Identity(entry.label, entry.address, 0), settings=settings
+            )
+        self.links += [VirtualLink(entry.a, entry.b, self.options.delay_ns) for entry in network.links]
+        for entry in network.brokers:
+            self.start(entry.address)
+
+    def add_link(self, one: Address, other: Address) -> VirtualLink:
+        """A link that was granted; it comes up when both ends live."""
+        link = VirtualLink(one, other, self.options.delay_ns)
+        self.links.append(link)
+        if one in self.nodes:
+            self.connect(link)
+        return link
+
+    # --- links ---
+
+    def links_of(self, address: Address) -> list[VirtualLink]:
+        return [link for link in self.links if address in (link.a, link.b)]
+
+    def connect(self, link: VirtualLink) -> None:
+        """Make a session if both ends live and none is there."""
+        ends = [self.nodes.get(end) for end in (link.a, link.b)]
+        if link.cut or link.session is not None or any(node is None or node.broker is None for node in ends):
+            return
+        self._handles += 2
+        handles = {link.a: self._handles - 1, link.b: self._handles}
+        session = link.session = Session(link, handles)
+        for end, handle in handles.items():
+            self._sessions[handle] = session
+            self.give(end, LinkUp(handle, self.options.ordered))
+
+    def cut(self, link: VirtualLink, silent: bool) -> None:
+        """Let nothing pass any more; the ends' sockets notice, or do not."""
+        link.cut = True
+        if link.session is not None and not silent:
+            self._end(link.session, tell=(link.a, link.b), reason="connection reset")
+
+    def heal(self, link: VirtualLink) -> None:
+        link.cut = False
+        if link.session is not None:
+            stalled, link.session.stalled = link.session.stalled, []
+            for delivery, news in stalled:
+                self._arrive(delivery, news)
+        self.connect(link)
+
+    def bounce(self, link: VirtualLink) -> None:
+        """Lose the connection and what is on the way, and have a new one at once."""
+        if link.session is not None:
+            self._end(link.session, tell=(link.a, link.b), reason="connection reset")
+            self.connect(link)
+
+    def _end(self, session: Session, tell: tuple[Address, ...], reason: str) -> None:
+        session.alive = False
+        self._news_under_way -= sum(news for _, news in session.stalled)
+        session.stalled.clear()
+        if session.link.session is session:
+            session.link.session = None
+        for end, handle in session.handles.items():
+            self._sessions.pop(handle, None)
+            if end in tell:
+                self.give(end, LinkDown(handle, reason))
+
+    def _closed(self, closer: Address, effect: Close) -> None:
+        session = self._sessions.get(effect.link)
+        if session is None:
+            return
+        link = session.link
+        other = link.other(closer)
+
+        def gone() -> None:
+            self._end(session, tell=(other,), reason="closed by the peer")
+            self.at(self.now_ns + REDIAL_NS, lambda: self.connect(link))
+
+        # What was written before the close still arrives, as over a real socket.
+        self.at(max(self.now_ns + link.delay_ns + self.options.jitter_ns, session.last_arrival_ns.get(other, 0)), gone)
+
+    def _send(self, sender: Address, effect: Send) -> None:
+        listener = self._visitors.get(effect.link)
+        if listener is not None:
+            self.at(self.now_ns + self.options.delay_ns, lambda: listener(effect.frames))
+            return
+        session = self._sessions.get(effect.link)
+        if session is None or not session.alive:
+            return
+        for delivery in deliveries(
+            session, sender, effect.frames, now_ns=self.now_ns, options=self.options, chance=self.chance
+        ):
+            self.counters.frames += len(delivery.frames)
+            news = any(type(frame) not in (Heartbeat, Received) for _, frame in delivery.frames)
+            self._news_under_way += news
+            self.at(delivery.at_ns, lambda delivery=delivery, news=news: self._arrive(delivery, news))  # type: ignore[misc]
+
+    def _arrive(self, delivery: Delivery, news: bool) -> None:
+        self._news_under_way -= news
+        session = delivery.session
+        if not session.alive:
+            return
+        if session.link.cut:
+            if self.options.ordered:  # a stalled stream: it arrives when the link heals, if the session lives
+                self._news_under_way += news
+                session.stalled.append((delivery, news))
+            return
+        if self.on_delivery is not None:
+            self.on_delivery(delivery)
+        frames = delivery.frames
+        if self.options.wire:
+            frames = self._over_the_wire(frames)
+        self.give(delivery.to, Arrived(session.handles[delivery.to], frames))
+
+    def _over_the_wire(self, frames: tuple[Numbered, ...]) -> tuple[Numbered, ...]:
+        data = b"".join(wire.encode(frame, number) for number, frame in frames)
+        self._trace.update(data)
+        decoded = wire.Decoder().feed(data)
+        return tuple((number, frame) for number, frame in decoded if isinstance(frame, Frame))
+
+    # --- judgement ---
+
+    def oracle(self) -> Oracle:
+        """The judge, told which brokers live and which links work."""
+        working = [
+            (link.a, link.b)
+            for link in self.links
+            if not link.cut and self.nodes[link.a].broker is not None and self.nodes[link.b].broker is not None
+        ]
+        return Oracle((broker.identity.address for broker in self.live()), working)
+
+    def check(self) -> None:
+        """Assert the invariants of the whole world: no map larger than its contexts allow (BNM-01, I3)."""
+        for broker in self.live():
+            broker.check()
+            host = broker.identity.address
+            for level in range(self.network.levels):
+                assert len(broker.map.siblings(level)) <= self.network.fanout, "a map holds at most fan-out a level"
+            assert all(unit[:-1] == host[: len(unit) - 1] for unit in broker.map.reachable())
+
+    def wrong_maps(self) -> list[Address]:
+        """The live brokers whose map differs from the oracle's."""
+        oracle = self.oracle()
+        return [
+            broker.identity.address
+            for broker in self.live()
+            if not oracle.agrees(
+                broker.identity.address, [(e.a, e.b, e.level, e.cost, e.links) for e in broker.map.edges()]
+            )
+        ]
+
+    def trace_hash(self) -> str:
+        return self._trace.hexdigest()

@@ -1,0 +1,97 @@
+"""`veena sim`, `veena demo` and the code of the README."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.command import veena
+
+ROOT = Path(__file__).parents[2]
+REPORTED = {
+    "seed", "options", "events", "expected", "delivered", "missing", "duplicates", "out_of_order", "late", "dropped",
+    "expired", "wasted_units", "digest_false_positives", "link_crossings", "optimum_crossings", "flood_crossings",
+    "crossings_per_link_max", "trace_hash",
+}  # fmt: skip
+
+
+def test_a_run_is_reported_with_null_for_what_is_not_measured() -> None:
+    found = veena("sim", "run", "--seed", "2", "--json")
+    assert found.code == 0
+    report = json.loads(found.out)
+    assert set(report) >= REPORTED
+    assert report["seed"] == 2
+    assert report["options"]["faults"] == "none"
+    assert report["delivered"] is None
+
+
+def test_the_same_seed_is_the_same_run_whatever_the_hash_seed() -> None:
+    """FLT-08: nothing but the seed decides."""
+    command = [str(Path(sys.executable).parent / "veena"), "sim", "run", "--seed", "7", "--faults", "all", "--json"]
+    hashes = {
+        json.loads(
+            subprocess.run(
+                command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
+            ).stdout
+        )["trace_hash"]
+        for seed in ("0", "1", "0")
+    }
+    assert len(hashes) == 1
+    assert json.loads(veena("sim", "run", "--seed", "8", "--faults", "all", "--json").out)["trace_hash"] not in hashes
+
+
+def test_a_run_on_a_network_file_for_people() -> None:
+    found = veena("sim", "run", "--seed", "1", "--network", str(ROOT / "networks" / "fix-1.toml"), "--faults", "links")
+    assert found.code == 0
+    assert "every map right, every way leads to its unit, every want known" in found.out
+
+
+def test_soak_stops_when_told() -> None:
+    found = veena("sim", "soak", "--seeds", "2", "--faults", "none", "--json")
+    assert found.code == 0
+    assert json.loads(found.out) == {"seeds": 2, "faults": "none", "broken": []}
+    for wrong in ((), ("--seconds", "-1"), ("--seconds", "nan")):
+        assert veena("sim", "soak", *wrong).code == 2
+
+
+def test_an_unknown_fault_is_named() -> None:
+    found = veena("sim", "run", "--seed", "1", "--faults", "bad-luck")
+    assert found.code == 2
+    assert "use one of none, links, crash, partition, all" in found.err
+
+
+def test_the_demo_leaves_its_report(tmp_path: Path) -> None:
+    """EXP-18: 22 to 10 in four brokers, eight when the link 1 - 8 is lost."""
+    found = veena("demo", "--once", "--out", str(tmp_path), "--json")
+    assert found.code == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary == json.loads(found.out)
+    assert summary["brokers"] == 22
+    assert [way["brokers"] for way in summary["ways"]] == [
+        ["22", "1", "8", "10"],
+        ["22", "2", "3", "4", "5", "7", "9", "10"],
+        ["22", "1", "8", "10"],
+    ]
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    assert veena("topology", "check", str(tmp_path / "network.toml")).code == 0
+
+
+def test_the_python_of_the_readme_runs() -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    shown = subprocess.run([sys.executable, "-c", code[1]], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "[1, 2]"
+    assert lines[1] == "0b11"
+    assert "price" in lines[2]
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    for noun, verb in re.findall(r"^\.venv/bin/veena (\w+) (\w+)", text, re.MULTILINE):
+        assert veena(noun, verb, "--help").code == 0

@@ -1,0 +1,160 @@
+"""Wants, covering and digests: what a unit tells of its clients' constraints, never less than the truth."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veena import Event, InvalidConstraint, RemoteProtocolError, matching
+from veena.core.clients import Clients
+from veena.core.cover_set import CoverSet
+from veena.core.digest import MAX_ATOMS, DigestTest, event_atoms, make_part, merge_digests, merge_parts
+from veena.core.interest_frames import Row
+from veena.core.want import Want, covers, make_want, want_of
+from veena.sim.population import draw_event, draw_subscription
+
+
+def ranges(low: int, high: int, scope: int = 4) -> Want:
+    return make_want("selector", ("q", f"price BETWEEN {low} AND {high}"), scope)
+
+
+def test_a_want_is_engine_constraint_and_scope() -> None:
+    """PRF-01, PRF-04: the same three give the same key, another one another."""
+    one = make_want("topic", "quotes", 4)
+    assert one == make_want("topic", "quotes", 4)
+    others = [
+        make_want("topic", "quotes", 1),
+        make_want("topic", "Quotes", 4),
+        make_want("selector", ("quotes", "a=1"), 4),
+    ]
+    assert len({one.key, *(other.key for other in others)}) == 4
+    assert one.constraint == "quotes"
+    assert others[2].constraint == ("quotes", "a=1")
+    xpath = make_want("xpath", ("/a:b", {"a": "urn:a"}), 4)
+    assert xpath.constraint == ("/a:b", {"a": "urn:a"})
+
+
+def test_an_empty_selector_is_the_topic() -> None:
+    """MAT-21."""
+    assert make_want("selector", ("quotes", "  "), 4) == make_want("topic", "quotes", 4)
+
+
+@pytest.mark.parametrize(
+    ("engine", "constraint"),
+    [("selector", ("q", "price >")), ("topic", 5), ("nothing", "x"), ("integer", 1 << 40), ("topic", "x" * 30_000)],
+)
+def test_what_no_broker_would_store_is_refused(engine: str, constraint: object) -> None:
+    clients = Clients((0, 0, 0, 0))
+    clients.open(1, "alice")
+    with pytest.raises(InvalidConstraint):
+        clients.subscribe(1, 1, engine, constraint, 4)  # type: ignore[arg-type]
+    assert clients.statistics().subscriptions == 0
+    clients.check()
+
+
+def test_a_row_must_be_what_its_key_says() -> None:
+    want = make_want("topic", "quotes", 4)
+    version = (1, (0, 0, 0, 1), 1)
+    row = Row((0, 0, 0, 1), want.key, version, True, want.kind, want.payload, 4)
+    assert want_of(row) == want
+    for bad in (
+        Row(row.unit, want.key, version, True, want.kind, b"\xa1x", 4),
+        Row(row.unit, want.key, version, True, 99, want.payload, 4),
+        Row(row.unit, want.key, version, True, want.kind, want.payload, 3),
+    ):
+        with pytest.raises(RemoteProtocolError):
+            want_of(bad)
+
+
+def test_covering() -> None:
+    """AGG-07: the topic covers its selectors, a wider range a narrower one, a farther scope a nearer one."""
+    topic = make_want("topic", "q", 4)
+    assert covers(topic, ranges(1, 2))
+    assert not covers(ranges(1, 2), topic)
+    assert covers(ranges(0, 9), ranges(1, 2))
+    assert not covers(ranges(0, 9, scope=1), ranges(1, 2))
+    assert covers(ranges(0, 9), ranges(1, 2, scope=1))
+    assert not covers(make_want("topic", "other", 4), ranges(1, 2))
+
+
+def test_only_transitions_and_only_the_widest_are_told() -> None:
+    """PPP-05, AGG-06, AGG-07: counted, covered, and told again when the cover goes."""
+    cover = CoverSet()
+    assert cover.add(ranges(1, 2))
+    assert not cover.add(ranges(1, 2))
+    assert cover.add(ranges(0, 9))
+    assert list(cover.told) == [ranges(0, 9).key]
+    assert not cover.add(ranges(3, 4))
+    assert not cover.remove(ranges(1, 2))
+    assert not cover.remove(ranges(3, 4))
+    assert cover.remove(ranges(0, 9))
+    assert list(cover.told) == [ranges(1, 2).key]
+    cover.check()
+    assert cover.remove(ranges(1, 2))
+    assert not cover.told
+    assert len(cover) == 0
+    with pytest.raises(KeyError):
+        cover.remove(ranges(1, 2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=14), st.randoms())
+def test_what_is_told_depends_on_the_wants_alone(bounds: list[tuple[int, int, bool]], chance: random.Random) -> None:
+    """Two speakers that know the same wants tell the same, in whatever order they heard them."""
+    wants = [make_want("topic", "q", 4) if whole else ranges(low, low + width) for low, width, whole in bounds]
+    one, other = CoverSet(), CoverSet()
+    for want in wants:
+        one.add(want)
+    shuffled = list(wants)
+    chance.shuffle(shuffled)
+    for want in shuffled:
+        other.add(want)
+        other.add(ranges(0, 100))
+    for _ in shuffled:
+        other.remove(ranges(0, 100))
+    one.check()
+    other.check()
+    assert set(one.told) == set(other.told)
+    assert all(any(covers(told, want) for told in one.told.values()) for want in wants)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**9), st.booleans())
+def test_a_digest_is_never_narrower_than_the_truth(seed: int, crowded: bool) -> None:
+    """I2: whatever an engine would match, the digest lets through; exact hashes and Bloom filter alike."""
+    chance = random.Random(seed)
+    engine_name, constraint = draw_subscription(chance)
+    event = draw_event(chance)
+    engine = matching.create(engine_name)
+    engine.add(1, constraint, 1)
+    others = [make_want("topic", f"other-{n}", 4) for n in range(MAX_ATOMS + 1)] if crowded else []
+    part = make_part(4, [make_want(engine_name, constraint, 4), *others])
+    assert part.bloom == crowded
+    if engine.match(event):
+        assert DigestTest(part).may_want(event_atoms(event))
+
+
+def test_a_digest_stops_what_nobody_wants() -> None:
+    part = make_part(4, [make_want("topic", "quotes", 4), make_want("tags", "make=Ford,colour=*", 4)])
+    test = DigestTest(part)
+    assert not test.may_want(event_atoms(Event(topic="news")))
+    assert not test.may_want(event_atoms(Event(tags="make=Fiat,colour=red")))
+    assert test.may_want(event_atoms(Event(tags="make=Ford,colour=red")))
+
+
+def test_digests_merge_into_their_union() -> None:
+    many = [make_want("topic", f"t{n}", 4) for n in range(MAX_ATOMS)]
+    one, other = make_part(4, many), make_part(4, [make_want("topic", "quotes", 4)])
+    assert not one.bloom
+    both = merge_parts(4, [one, other])
+    assert both.bloom
+    for part in (both, merge_digests([one], [other])[0]):
+        assert DigestTest(part).may_want(event_atoms(Event(topic="quotes")))
+        assert DigestTest(part).may_want(event_atoms(Event(topic="t17")))
+    wrong = sum(DigestTest(both).may_want(event_atoms(Event(topic=f"x{n}"))) for n in range(1000))
+    assert wrong < 20
+    assert merge_parts(4, [other, other]) == other
+    assert [part.scope for part in merge_digests([one], [make_part(3, many[:1])])] == [3, 4]

@@ -1,0 +1,301 @@
+"""The parts of the index, each against the plain meaning of what it holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from veena.matching.condition import Attribute, Like, Literal
+from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence
+from veena.matching.formula_merge import admits
+from veena.matching.index import OWN_TABLES, Index, Scope
+from veena.matching.index_bitmap import PIECE, Bitmap
+from veena.matching.index_features import Features, doubles_around
+from veena.matching.index_rest import Origin, compile_formula
+from veena.matching.index_rows import MAX_ROWS, NUMBER, TEXT, access_key, formula_of, like_prefix, range_test, rows_of
+from veena.matching.index_segments import MAX_SEGMENT, Access, Segment, Table
+
+BIG = 2**53
+edges = st.sampled_from(
+    [0, 1, -1, BIG, BIG + 1, BIG + 2, BIG + 3, -BIG - 1, -BIG - 3, 2**64, 2**64 + 1, 10**400, -(10**400), 1.5, -0.0,
+     5e-324, 1.7976931348623157e308, -1.7976931348623157e308, math.inf, -math.inf, float(BIG), float(2**64)]
+)  # fmt: skip
+numbers = edges | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.none() | numbers, st.none() | numbers, st.booleans(), st.booleans(), numbers)
+@example(BIG + 1, None, False, False, BIG + 1)
+@example(BIG + 1, None, True, False, BIG + 2)
+@example(None, BIG + 1, False, True, float(BIG))
+@example(float(BIG), None, True, False, BIG + 1)
+@example(None, float(-BIG), False, True, -BIG - 1)
+@example(math.inf, None, True, False, math.inf)
+@example(10**400, None, False, False, math.inf)
+@example(None, 1.7976931348623157e308, False, False, 10**400)
+def test_ranges_in_doubles_say_what_the_numbers_say(
+    low: float | None, high: float | None, low_open: bool, high_open: bool, value: float
+) -> None:
+    """MAT-22: exact beyond 2**53 too; a bound that is no double is widened and marked for a second judgement."""
+    leaf = InRange("x", low, high, low_open and low is not None, high_open and high is not None)
+    test, is_exact = range_test(leaf)
+    below, above = doubles_around(value)
+    passes = test.low <= below and -test.high <= -above
+    if is_exact:
+        assert passes == admits(leaf, value)
+    else:
+        assert passes or not admits(leaf, value)
+
+
+@given(st.floats() | st.integers())
+def test_a_number_lies_between_its_doubles(value: float) -> None:
+    below, above = doubles_around(value)
+    if not math.isnan(value):
+        assert below <= value <= above
+        assert below == above or math.nextafter(below, math.inf) == above
+
+
+leaves: st.SearchStrategy[Formula] = st.one_of(
+    st.builds(EqualTo, st.sampled_from("abc"), st.sampled_from([True, 1, 2.0, "x", "y", BIG + 1])),
+    st.builds(OneOf, st.sampled_from("abc"), st.sampled_from([("x", "y"), (1, 2), tuple(range(100))])),
+    st.builds(
+        InRange,
+        st.sampled_from("abc"),
+        st.sampled_from([None, 0, 1.5]),
+        st.sampled_from([None, 1, 3, BIG + 1]),
+        st.booleans(),
+        st.booleans(),
+    ),
+    st.builds(Presence, st.sampled_from("abc"), st.booleans()),
+    st.builds(
+        lambda name, pattern, negated: Other(Like(Attribute(name), Literal(pattern)), negated),
+        st.sampled_from("abc"),
+        st.sampled_from(["x%", "%y", "_"]),
+        st.booleans(),
+    ),
+)
+formulas: st.SearchStrategy[Formula] = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=4).map(lambda parts: All(tuple(parts)))
+        | st.lists(inner, max_size=4).map(lambda parts: Any(tuple(parts)))
+    ),
+    max_leaves=12,
+)
+attributes = st.dictionaries(
+    st.sampled_from("abc"), st.sampled_from([None, True, 0, 1, 1.0, 2, 50, BIG + 1, math.nan, "x", "y", "xy", b"x"])
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(formulas, st.lists(attributes, min_size=1, max_size=5))
+def test_the_rows_of_a_formula_are_true_when_it_is(formula: Formula, asked: list[Mapping[str, object]]) -> None:
+    """MAT-22: by closures, by rows, and by the index that holds the rows."""
+    rows = rows_of(formula)
+    assert len(rows) <= MAX_ROWS
+    index, scope = Index(_no_recall), Scope()
+    index.place(0, scope, rows, "")
+    check = compile_formula(formula)
+    rows_check = compile_formula(Any(tuple(formula_of(row) for row in rows)))
+    for given_attributes in asked:
+        expected = check(given_attributes)
+        assert rows_check(given_attributes) == expected
+        assert bool(_found(index, scope, given_attributes)) == expected
+    index.withdraw(0, scope)
+    assert not index.tables
+    assert not scope.access
+    assert not scope.open.chains
+    assert len(index.rests) == 0
+    assert sum(index.features.counts) == 1
+
+
+def _no_recall(origin: Origin) -> tuple[Formula, ...]:
+    raise AssertionError("nothing was restored from a snapshot")
+
+
+def _found(index: Index, scope: Scope, given_attributes: Mapping[str, object]) -> list[int]:
+    index.see(given_attributes)
+    try:
+        found = [index.owners(segment, given_attributes) for segment in index.met(scope, given_attributes)]
+    finally:
+        index.forget()
+    return [owner for owners in found if owners is not None for owner in owners.tolist()]
+
+
+def test_a_formula_that_would_take_too_many_rows_stays_a_formula() -> None:
+    """MAT-22: ten times (a OR b) are not a thousand rows."""
+    pairs = [Any((EqualTo(f"p{at}", 1), EqualTo(f"q{at}", 1))) for at in range(10)]
+    rows = rows_of(All(tuple(pairs)))
+    assert len(rows) == MAX_ROWS
+    assert all(len(row.rest) == 4 for row in rows)
+    assert rows_of(OneOf("x", tuple(range(MAX_ROWS + 1))))[0].rest == (OneOf("x", tuple(range(MAX_ROWS + 1))),)
+    assert rows_of(Any(())) == []
+
+
+def test_truth_values_are_looked_up_apart_from_numbers() -> None:
+    assert access_key(True) != access_key(1)
+    assert access_key(1) == access_key(1.0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "escape", "expected"),
+    [
+        ("IB%", None, ("IB", True)),
+        ("IB%%", None, ("IB", False)),
+        ("IB_", None, ("IB", False)),
+        ("%", None, ("", True)),
+        ("abcde%", None, ("abcd", False)),
+        ("a!%%", "!", ("a%", True)),
+        ("!_b", "!", ("_b", False)),
+        ("", None, ("", False)),
+    ],
+)
+def test_the_beginning_of_a_pattern_gives_access(pattern: str, escape: str | None, expected: tuple[str, bool]) -> None:
+    term = Like(Attribute("s"), Literal(pattern), None if escape is None else Literal(escape))
+    assert like_prefix(term) == expected
+
+
+def test_a_row_hangs_under_its_rarest_value() -> None:
+    """The access predicate is the one that fewest rows have, so an event with the common value meets few rows."""
+    index, scope = Index(_no_recall), Scope()
+    for owner in range(100):
+        row = rows_of(All((EqualTo("common", "yes"), EqualTo("rare", f"v{owner}"))))
+        index.place(owner, scope, row, "")
+    assert scope.access["common"].rows("yes") <= 1
+    assert _found(index, scope, {"common": "yes", "rare": "v57"}) == [57]
+
+
+def test_kinds_of_rows_under_one_value_are_bounded() -> None:
+    index, scope = Index(_no_recall), Scope()
+    for owner in range(200):
+        index.place(owner, scope, rows_of(All((EqualTo("s", "x"), InRange(f"p{owner}", 0, None, False, False)))), "")
+    kinds = [segment.table for segment in scope.access["s"].chain("x")]
+    assert len(kinds) <= OWN_TABLES + 2
+    assert sorted(_found(index, scope, {"s": "x", "p7": 1, "p150": 0, "p151": -1})) == [7, 150]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(0, 300))
+def test_bitmap_candidates_hold_every_row_that_passes(seed: int, ranges: int, writes: int) -> None:
+    """Whatever is written over, the candidates among covered rows miss no row that passes."""
+    rng = np.random.default_rng(seed)
+    count = 1000
+    bounds = np.round(rng.uniform(-5, 5, (2 * ranges, count)), 1)
+    bounds[0, :5] = [-math.inf, math.inf, 0.0, -0.0, 1e308]
+    bitmap = Bitmap(bounds, count, count)
+    bitmap.cover(bounds, count)
+    assert bitmap.covered == count
+    for slot in rng.integers(0, count, writes).tolist():
+        bounds[:, slot] = np.round(rng.uniform(-9, 9, 2 * ranges), 1)
+        bitmap.write(slot, bounds[:, slot])
+    for start, end in ((0, count), (64, count), (128, 500), (960, count)):
+        values = np.round(rng.uniform(-6, 6, 2 * ranges), 1)
+        passing = np.logical_and.reduce(bounds <= values[:, None]).nonzero()[0]
+        wanted = [slot for slot in passing.tolist() if start <= slot < end]
+        candidates = bitmap.candidates(values.tolist(), start, end).tolist()
+        assert candidates == sorted(set(candidates))
+        assert all(start <= slot < end for slot in candidates)
+        assert not set(wanted) - set(candidates)
+    assert bitmap.candidates([math.inf] * (2 * ranges), 0, count).tolist() == list(range(count))
+
+
+def test_a_bitmap_takes_in_rows_a_piece_at_a_time() -> None:
+    """No add pays for more than a piece."""
+    bounds = np.zeros((2, 3 * PIECE))
+    bitmap = Bitmap(bounds, 3 * PIECE, 3 * PIECE)
+    covered = []
+    while bitmap.is_behind(3 * PIECE):
+        bitmap.cover(bounds, 3 * PIECE)
+        covered.append(bitmap.covered)
+    assert covered == [PIECE, 2 * PIECE, 3 * PIECE]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=300))
+def test_segments_keep_their_rows_while_they_move(steps: list[int]) -> None:
+    """Rows of four segments that share the pages of one table, added and removed in any order."""
+    table, access = Table((1,), 1, False, False), Access("s")
+    segments = [Segment(table, access, at) for at in range(4)]
+    held: list[list[int]] = [[] for _ in segments]
+    for owner, at in enumerate(steps):
+        segment, rows = segments[at], held[at]
+        if len(rows) > 2 and owner % 3 == 0:
+            slot = owner % len(rows)
+            moved = segment.remove(slot)
+            last = rows.pop()
+            if slot < len(rows):
+                rows[slot] = last
+            assert moved == (last if slot < len(rows) else -1)
+        else:
+            assert segment.append(owner, (float(owner), -float(owner)), -1, ()) == len(rows)
+            rows.append(owner)
+    for segment, rows in zip(segments, held, strict=True):
+        owners = segment.page.owners[segment.start : segment.start + segment.count]
+        assert owners.tolist() == rows
+        for slot, owner in enumerate(rows):
+            assert segment.hits([float(owner), -float(owner)], 0, segment.count).tolist() == [slot]
+            assert segment.find(owner) == slot
+
+
+def test_a_large_segment_shrinks_and_grows_with_its_bitmap() -> None:
+    """Rows stay findable while the columns are given back and taken again under a bitmap that stays."""
+    table, access = Table((1, 2, 3, 4), 4, False, False), Access("s")
+    segment = Segment(table, access, "v")
+    rng = np.random.default_rng(11)
+    rows: list[list[float]] = []
+
+    def check() -> None:
+        for values in rng.uniform(-2, 2, (4, 8)).tolist():
+            expected = np.logical_and.reduce(np.array(rows) <= np.array(values), axis=1).nonzero()[0]
+            assert segment.hits(values, 0, segment.count).tolist() == expected.tolist()
+
+    for target in (20_000, 4_500, 12_000, 4_200, 30_000, 100):
+        while len(rows) < target:
+            rows.append(rng.uniform(-3, 3, 8).tolist())
+            segment.append(len(rows), rows[-1], -1, ())
+        while len(rows) > target:
+            slot = len(rows) * 7 // 9
+            segment.remove(slot)
+            last = rows.pop()
+            if slot < len(rows):
+                rows[slot] = last
+        assert (segment.bitmap is not None) == (target > 100)
+        check()
+
+
+def test_a_segment_never_exceeds_what_may_be_copied_at_once() -> None:
+    """Growth copies at most `MAX_SEGMENT` rows; what is more goes to another segment of the chain."""
+    index, scope = Index(_no_recall), Scope()
+    row = rows_of(All(()))
+    for owner in range(MAX_SEGMENT + 3):
+        index.place(owner, scope, row, "")
+    assert [segment.count for segment in scope.open.chain(None)] == [3, MAX_SEGMENT]
+    for owner in (0, MAX_SEGMENT, MAX_SEGMENT + 1, MAX_SEGMENT + 2):
+        index.withdraw(owner, scope)
+    assert [segment.count for segment in scope.open.chain(None)] == [MAX_SEGMENT - 1]
+
+
+def test_features_and_codes_are_given_back() -> None:
+    features = Features()
+    number = features.acquire("x", NUMBER)
+    text = features.acquire("s", TEXT)
+    code = features.acquire_code(text, "IBM")
+    features.see({"x": 5, "s": "IBM", "y": 7})
+    assert features.low[number] == features.high[number] == 5.0
+    assert features.low[text] == code
+    features.forget()
+    assert math.isnan(features.low[number])
+    features.see({"x": True, "s": "other"})
+    assert math.isnan(features.low[number])
+    assert math.isnan(features.low[text])
+    features.forget()
+    features.release_code(text, code)
+    features.release(text)
+    features.release(number)
+    assert features.counts == [1, 0, 0]
+    assert features.acquire("z", NUMBER) in {number, text}
