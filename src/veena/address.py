@@ -77,10 +77,24 @@ def ancestor(unit: Unit, by: int) -> Unit:
 def link_level(one: Address, other: Address) -> int:
     """The highest level at which two brokers' addresses differ (CTX-05); the same broker twice has none."""
     assert len(one) == len(other), "addresses of one network have one length"
-    for index, (a, b) in enumerate(zip(one, other, strict=True)):
-        if a != b:
-            return len(one) - 1 - index
+    if one != other:
+        return len(one) - 1 - shared(one, other)
     raise InvalidAddress(f"broker {format_address(one)} has no link level with itself: name two different brokers")
+
+
+def shared(one: Unit, other: Unit) -> int:
+    """How many identifiers two paths have in common, from the highest down."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def as_seen(host: Address, unit: Unit) -> Unit:
+    """The vertex of the host's map that stands for a unit outside it: the unit itself, or the larger one it lies in."""
+    return unit[: shared(host, unit) + 1]
 
 
 def contains(unit: Unit, other: Unit) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from veena.address import Address, Unit
+from veena.address import Address, Unit, as_seen
 from veena.core.frames import MAX_ENCLOSED, MAX_HOPS, Frame, Routed
 from veena.core.hops import Hops
 from veena.core.link import Link
@@ -47,9 +47,7 @@ class Courier:
 
     def _forward(self, frame: Routed, now_ns: int) -> None:
         """Over the next hop to the unit of this broker's map that the goal lies in."""
-        own, to = self._own, frame.to
-        shared = next((at for at, (a, b) in enumerate(zip(own, to, strict=False)) if a != b), len(to))
-        hop = self._hops.hop(to[: shared + 1])
+        hop = self._hops.hop(as_seen(self._own, frame.to))
         link = self._links.get(hop.connection) if hop is not None else None
         if link is not None:
             link.send(frame, now_ns)

@@ -17,7 +17,7 @@ tell only such as a speaker out of reach has told.
 
 from __future__ import annotations
 
-from veena.address import Address, Unit
+from veena.address import Address, Unit, as_seen
 from veena.core.controllers import controllers
 from veena.core.cover_set import CoverSet
 from veena.core.digest import make_part, merge_digests
@@ -94,8 +94,7 @@ class Speaker:
 
     def _reaches(self, speaker: Address) -> bool:
         """Whether a speaker of the unit can be heard inside it: then the two have one view."""
-        shared = next((at for at, (a, b) in enumerate(zip(self._host, speaker, strict=False)) if a != b), None)
-        return shared is None or speaker[: shared + 1] in self._map.reachable()
+        return speaker == self._host or as_seen(self._host, speaker) in self._map.reachable()
 
     def _digest(self) -> list[Digest]:
         parts = tuple(self._parts())

@@ -14,6 +14,7 @@ pair of parentheses, and 64 of them would then come close to that limit.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
@@ -46,7 +47,7 @@ _OPERANDS: Final = (Literal, Attribute, Arithmetic, Negation)
 _NO_NUMBERS: Final = (str, bool)
 
 
-class ExpressionParser:
+class ExpressionParser(ABC):
     """One text on its way to a condition. A language gives the levels of its infix operators and what they make."""
 
     #: By the spelling of a symbol or keyword; a higher level binds more tightly.
@@ -97,13 +98,13 @@ class ExpressionParser:
             left = Conjunction(tuple(parts)) if operator.text == self.joints[0] else Disjunction(tuple(parts))
         return left
 
+    @abstractmethod
     def prefix(self) -> Node:
         """An operand, a group, or an operator that stands before what it works on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def infix(self, left: Node, place: int, operator: Token, level: int) -> Node:
         """What `left operator ...` makes; `operator` has been taken, `place` is where `left` begins."""
-        raise NotImplementedError
 
     def remedy(self, token: Token) -> str:
         """What to write instead of a token that does not fit, or nothing."""

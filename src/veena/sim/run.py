@@ -16,6 +16,7 @@ from veena.sim.faults import heal_everything, plan_faults
 from veena.sim.generate import generate
 from veena.sim.options import Options, draw
 from veena.sim.population import Population
+from veena.sim.ways import way
 from veena.sim.world import MakeBroker, World
 
 #: Generated worlds of `sim run` without a network: small enough for a second, large enough for four levels.
@@ -101,7 +102,7 @@ def run_seed(
         **dict.fromkeys(_NOT_MEASURED),
         trace_hash=world.trace_hash(),
         brokers=sum(1 for _ in world.live()),
-        faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} {fault.what}" for fault in plan),
+        faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} s: {fault.what}" for fault in plan),
         steps=world.counters.steps,
         frames=world.counters.frames,
         virtual_seconds=round(world.now_ns / SECOND_NS, 3),
@@ -154,25 +155,5 @@ def wrong_hops(world: World) -> list[tuple[Address, Unit]]:
         (address, unit)
         for address, broker in live.items()
         for unit in broker.map.vertices()
-        if unit != address and not _arrives(live, address, unit)
+        if unit != address and way(live, address, unit)[-1][: len(unit)] != unit
     ]
-
-
-def _arrives(live: dict[Address, Broker], start: Address, unit: Unit) -> bool:
-    at = start
-    seen = {at}
-    while at[: len(unit)] != unit:
-        hop = live[at].hops.hop(_as_seen(at, unit))
-        if hop is None or hop.neighbour in seen:
-            return False
-        at = hop.neighbour
-        seen.add(at)
-    return True
-
-
-def _as_seen(host: Address, unit: Unit) -> Unit:
-    """The vertex of the host's map that stands for this unit: the unit itself, or the larger one it lies in."""
-    for size in range(1, len(unit) + 1):
-        if unit[:size] != host[:size]:
-            return unit[:size]
-    raise AssertionError("the host is in the unit")
