@@ -26,6 +26,9 @@ from veena.core.interest_table import DIGEST_LEVEL, InterestTable
 from veena.core.map import NetworkMap
 from veena.core.want import Want, want_of
 
+#: Parts that a unit falls into: more than a few at once is a network on fire.
+MAX_OTHERS = 8
+
 
 class Speaker:
     """The voice of one unit of the host."""
@@ -36,6 +39,9 @@ class Speaker:
         self.wants = CoverSet()
         #: Wants that this speaker has counted itself and not yet withdrawn: of these it knows when they are gone.
         self._counted: dict[bytes, None] = {}
+        #: Digests that other speakers of this unit told while this one is in office, out of reach: another part of the
+        #: unit is alive, and what it wants is wanted.
+        self._others: dict[Address, tuple[DigestPart, ...]] = {}
         self._map = network
         self._host = network.host
         self._levels = network.levels
@@ -62,6 +68,15 @@ class Speaker:
                 changed = change(want_of(row)) or changed
         if changed:
             self.stir(now_ns)
+
+    def heard_other(self, digest: Digest, now_ns: int) -> None:
+        """Somebody else told a digest of this unit."""
+        if digest.version[1] != self._host:
+            self._others.pop(digest.version[1], None)
+            self._others[digest.version[1]] = digest.parts
+            while len(self._others) > MAX_OTHERS:
+                del self._others[next(iter(self._others))]
+        self.stir(now_ns)
 
     def stir(self, now_ns: int) -> None:
         """Something may have to be told, when the interval is over."""
@@ -99,8 +114,9 @@ class Speaker:
     def _digest(self) -> list[Digest]:
         parts = tuple(self._parts())
         known = self._table.digest(self.unit)
-        if known is not None and not self._reaches(known.version[1]):
-            parts = tuple(merge_digests(parts, known.parts))
+        self._others = {speaker: told for speaker, told in self._others.items() if not self._reaches(speaker)}
+        if self._others:
+            parts = tuple(merge_digests(parts, *self._others.values()))
         if known is not None and known.parts == parts:
             return []
         return [Digest(self.unit, self._version(), parts)]
@@ -168,20 +184,18 @@ class Speakers:
         above = self._speaking.get(level + 1)
         if above is not None and above.unit == row.unit[:-1] and above.level <= DIGEST_LEVEL:
             above.heard(before, after, now_ns)
-        self._corrects(row.unit, row.version, now_ns)
+        own = self._speaking.get(level)
+        if own is not None and own.unit == row.unit:
+            own.stir(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true
 
     def heard_digest(self, digest: Digest, now_ns: int) -> None:
         level = self._map.levels - len(digest.unit)
         above = self._speaking.get(level + 1)
         if above is not None and above.unit == digest.unit[:-1]:
             above.stir(now_ns)
-        self._corrects(digest.unit, digest.version, now_ns)
-
-    def _corrects(self, unit: Unit, version: Version, now_ns: int) -> None:
-        """Somebody else, or an earlier life, spoke for a unit of the host's: look whether it is true."""
-        speaker = self._speaking.get(self._map.levels - len(unit))
-        if speaker is not None and speaker.unit == unit:
-            speaker.stir(now_ns)
+        own = self._speaking.get(level)
+        if own is not None and own.unit == digest.unit:
+            own.heard_other(digest, now_ns)
 
     def review(self, now_ns: int) -> list[Row | Digest]:
         return [item for speaker in self._speaking.values() for item in speaker.review(now_ns)]

@@ -7,6 +7,7 @@ An engine does not use these: it indexes normal forms (MAT-20, TRD-09).
 
 from __future__ import annotations
 
+from veena.errors import InvalidConstraint
 from veena.matching.condition import Attributes, Condition
 from veena.matching.condition_closures import compile_condition
 from veena.matching.condition_words import explain_condition
@@ -39,9 +40,15 @@ class CompiledCondition:
 
 def compile_selector(text: str) -> CompiledCondition:
     """A JMS message selector; raises InvalidConstraint with the position of what is wrong."""
-    return CompiledCondition(text, parse_selector(text), trader=False)
+    return CompiledCondition(text, parse_selector(_checked(text)), trader=False)
 
 
 def compile_constraint(text: str) -> CompiledCondition:
     """A constraint of the Trader Constraint Language; raises InvalidConstraint with the position of what is wrong."""
-    return CompiledCondition(text, parse_constraint(text), trader=True)
+    return CompiledCondition(text, parse_constraint(_checked(text)), trader=True)
+
+
+def _checked(text: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidConstraint(str(text), 0, f"expected a text, found {type(text).__name__}")
+    return text

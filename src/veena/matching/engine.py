@@ -104,6 +104,8 @@ class Engine(ABC):
 
 def check_profile(profile_id: int, destination: int) -> None:
     """Raise ValueError unless the two can be stored; every engine calls this first in `add`."""
+    if type(profile_id) is not int or type(destination) is not int:
+        raise ValueError(f"profile id {profile_id!r} and destination {destination!r}: both are whole numbers")
     if not 0 <= profile_id <= MAX_PROFILE_ID:
         raise ValueError(f"profile id {profile_id}: expected 0 to {MAX_PROFILE_ID}")
     if destination < 0 or destination.bit_length() > MAX_DESTINATION_BITS:
