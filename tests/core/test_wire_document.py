@@ -17,6 +17,7 @@ from veena.core.event_frame import MAX_PUBLISHER_BYTES, EventCodec, EventFrame
 from veena.core.frames import Hello
 from veena.core.link import connection_id
 from veena.event import Event, EventId
+from veena.matching.topic import MAX_TOPIC_LENGTH
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "WIRE.md"
 BEGIN = "<!-- kinds: written by tests/core/test_wire_document.py -->\n"
@@ -178,7 +179,7 @@ def test_the_bounds_in_the_text_are_true() -> None:
         f"a control frame {wire_header.MAX_DATAGRAM:,}",
         f"one vector for each range, {frames.MAX_VECTORS // 1024} KiB together",
         f"1 to {MAX_PUBLISHER_BYTES:,} bytes",
-        f"| {wire_section.MAX_TOPIC_LENGTH} characters |",
+        f"| {MAX_TOPIC_LENGTH} characters |",
         f"{wire_section.MAX_TAGS} tags, names of 1 to {wire_section.MAX_NAME_LENGTH} characters",
         f"{wire_section.MAX_PROPERTIES} properties",
         f"{wire_section.MAX_HEADERS} headers",

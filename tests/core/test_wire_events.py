@@ -33,12 +33,12 @@ from veena.core.wire_section import (
     MAX_PROPERTIES,
     MAX_TAGS,
     MAX_TO,
-    MAX_TOPIC_LENGTH,
     decode_section,
     encode_section,
 )
 from veena.errors import InvalidEvent, LocalProtocolError, RemoteProtocolError
 from veena.event import Event, EventId, lane
+from veena.matching.topic import MAX_TOPIC_LENGTH
 
 CODEC = EventCodec(4, 32)
 ID = EventId("alice", 1, 1_700_000_000_000_000_000, 5)

@@ -29,7 +29,8 @@ from veena.matching.constraint_text import parse_constraint
 from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence, Scalar
 from veena.matching.formula_merge import kind_of_value
 from veena.matching.index_plan import plan_of
-from veena.matching.index_rows import rows_of
+from veena.matching.index_rows import formula_of, rows_of
+from veena.matching.like import MAX_GAPPED_LIKES, MAX_LIKE_TEXT
 from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import parse_selector
 
@@ -110,7 +111,19 @@ def check_templates(language: Language, first: Condition, second: Condition) -> 
 
 #: Terms as subscribers write them, `n` for a number and `t` for a text; joined, they are the shapes that have plans.
 TERMS = (
-    *("x = t", "y = n", "t = z", "z = -n", "x <> t", "b", "NOT b", "c = TRUE", "y IN (n, n)", "x IN (t)"),
+    *(
+        "x = t",
+        "y = n",
+        "t = z",
+        "z = -n",
+        "x <> t",
+        "b",
+        "NOT b",
+        "c = TRUE",
+        "y IN (n, n)",
+        "x IN (t)",
+        "y IN (-n, n, -n)",
+    ),
     *("y > n", "y <= n", "y >= -n", "z < n", "n < z", "z BETWEEN n AND n", "w BETWEEN -n AND n", "w > n", "w < n"),
     *("x IS NULL", "w IS NOT NULL", "x LIKE t", "x NOT LIKE t", "v LIKE t ESCAPE t", "y + n > z"),
     *("x IN (t, t, t)", "(x = t OR x = t)", "(y = n OR x = t OR y = -n)", "(z > n OR x IS NULL)", "(b OR v IN (n, n))"),
@@ -139,7 +152,9 @@ def test_plans_give_the_rows_of_the_long_way(data: st.DataObject) -> None:
         ("y > -1 AND y <= 5 AND b", True),
         ("(x = 'a' OR x = 'b') AND y > 1 AND z LIKE 'a%'", True),
         ("x IN (1, 2, 3) AND y IS NOT NULL", True),
+        ("x IN (-1, +2, -3.5) AND y < -2", True),
         ("x = 'a' AND y IN (1, 2, 3, 4, 5)", False),
+        (f"x IN ({', '.join(map(str, range(60)))}) AND {' AND '.join(f'p{at} > 1' for at in range(20))}", False),
         ("y > 1 AND y > 2", False),
         ("(a = 1 OR b = 2) AND (c = 3 OR d = 4)", False),
         ("x = 1 AND (x = 1 OR y = 2)", False),
@@ -161,6 +176,7 @@ SHAPES = (
     "x = {0} AND y > {1}",
     "x BETWEEN {0} AND {1}",
     "x IN ({0}, {1})",
+    "x IN (-{0}, +{1}) AND y < {0}",
     "x + {0} < {1} OR NOT y >= -{0}",
     "{0} <> x",
 )
@@ -261,6 +277,32 @@ def test_a_known_template_still_checks_its_patterns() -> None:
             templates.rows(text)
         assert caught.value.position == position
     assert len(templates) == 1
+
+
+def test_a_known_template_still_counts_its_patterns() -> None:
+    """MAT-22: one pattern with a gap too many is refused at its place, whatever stood there before."""
+    templates = Templates(SELECTOR)
+    shape = " AND ".join(["x LIKE '%'"] * (MAX_GAPPED_LIKES + 1))
+    for text in (shape, shape.replace("'%'", "'%a_b%'", MAX_GAPPED_LIKES), shape.replace("'%'", "'%a_b%'")):
+        assert outcome(templates.rows, text) == outcome(lambda text: rows_of(normal_form(parse_selector(text))), text)
+    assert len(templates) == 1
+    assert outcome(templates.rows, shape.replace("'%'", "'%a_b%'"))[1] > 0
+
+
+LONG_TEXTS = ("a" * MAX_LIKE_TEXT, "a" * (MAX_LIKE_TEXT + 1), "ab" * MAX_LIKE_TEXT, "b" * (MAX_LIKE_TEXT + 2))
+
+
+@settings(max_examples=100, deadline=None)
+@given(selectors, st.dictionaries(st.sampled_from(["a", "b", "$c"]), st.sampled_from(["a", 1, *LONG_TEXTS])))
+def test_all_forms_agree_on_long_texts(condition: Condition, values: Attributes) -> None:
+    """MAT-22: closures, the normal form and its rows say what the interpreter says where LIKE is unknown."""
+    verdict = evaluate(condition, values)
+    formula = normal_form(condition)
+    assert compile_condition(condition)(values) is (verdict is True)
+    assert compile_condition(condition, True)(values) is (verdict is False)
+    assert holds(formula, values) is (verdict is True)
+    assert any(holds(formula_of(row), values) for row in rows_of(formula)) is (verdict is True)
+    assert (explain_condition(condition, values) == "the condition is true") is (verdict is True)
 
 
 def test_templates_forget_the_oldest() -> None:

@@ -77,6 +77,8 @@ def test_names_begin_with_a_dollar_for_the_fixed_header() -> None:
         ("x + 1 in tags", {"x": 1, "tags": (2,)}, TRUE),
         ("'b' in tags", {"tags": "abc"}, FALSE),
         ("x in ('a', 'b')", {"x": "b"}, TRUE),
+        ("x in (-1, 2)", {"x": -1}, TRUE),
+        ("not (x in (+1, -2.5))", {"x": -2.5}, FALSE),
         ("not (x in ('a', 'b'))", {"x": 5}, TRUE),
         # comparison; text by code points, FALSE before TRUE
         ("x == 1.0", {"x": 1}, TRUE),
@@ -169,6 +171,8 @@ def test_every_form_of_a_literal(written: str, value: object) -> None:
         ("exist exist", 6, "the name of a property"),
         ("x in 5", 5, "the name of a property"),
         ("x in ('a', 2)", 11, "one kind"),
+        ("x in (-'a')", 7, "- works on numbers"),
+        ("x in (1, - -2)", 11, "literals only"),
         ("x + 1 in (2)", 0, "a property's name"),
         ("5", 0, "alone is no condition"),
         ("'a' + 1 == x", 0, "works on numbers"),

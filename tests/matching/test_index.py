@@ -17,8 +17,21 @@ from veena.matching.index import OWN_TABLES, Index, Scope
 from veena.matching.index_bitmap import PIECE, Bitmap
 from veena.matching.index_features import Features, doubles_around
 from veena.matching.index_rest import Origin, compile_formula
-from veena.matching.index_rows import MAX_ROWS, NUMBER, TEXT, access_key, formula_of, like_prefix, range_test, rows_of
+from veena.matching.index_rows import (
+    MAX_ROW_LEAVES,
+    MAX_ROWS,
+    NUMBER,
+    TEXT,
+    access_key,
+    formula_of,
+    like_prefix,
+    range_test,
+    rows_of,
+)
 from veena.matching.index_segments import MAX_SEGMENT, Access, Segment, Table
+from veena.matching.like import MAX_LIKE_TEXT
+from veena.matching.normal_form import normal_form
+from veena.matching.selector_text import parse_selector
 
 BIG = 2**53
 edges = st.sampled_from(
@@ -135,6 +148,45 @@ def test_a_formula_that_would_take_too_many_rows_stays_a_formula() -> None:
     assert all(len(row.rest) == 4 for row in rows)
     assert rows_of(OneOf("x", tuple(range(MAX_ROWS + 1))))[0].rest == (OneOf("x", tuple(range(MAX_ROWS + 1))),)
     assert rows_of(Any(())) == []
+
+
+def leaf_count(formula: Formula) -> int:
+    return sum(map(leaf_count, formula.parts)) if isinstance(formula, All | Any) else 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NOT (" + " OR ".join(f"(p{2 * at}=1 AND p{2 * at + 1}=2)" for at in range(240)) + ")",
+        " AND ".join(f"(p{2 * at}=1 OR p{2 * at + 1}=2)" for at in range(240)),
+        " AND ".join(f"(p{2 * at}=1 OR p{2 * at + 1}>2)" for at in range(40)),
+        " OR ".join(
+            f"(a{at} > 1 AND " + " AND ".join(f"(p{2 * i}=1 OR p{2 * i + 1}={at})" for i in range(10)) + ")"
+            for at in range(20)
+        ),
+    ],
+)
+def test_rows_that_were_multiplied_out_have_few_leaves(text: str) -> None:
+    """MAT-22: what one text can make an index hold is of the size of the text, not a multiple of it."""
+    formula = normal_form(parse_selector(text))
+    rows = rows_of(formula)
+    total = sum(leaf_count(formula_of(row)) for row in rows)
+    assert total <= max(MAX_ROW_LEAVES, leaf_count(formula))
+
+
+def test_what_no_column_can_test_gets_no_rows_of_its_own() -> None:
+    """MAT-22: a NOT of an equality is judged in the rest anyway, so one row does."""
+    rows = rows_of(normal_form(parse_selector("NOT (a = 1 AND b = 2) AND NOT (c = 1 AND d = 2)")))
+    assert [len(row.rest) for row in rows] == [2]
+    assert len(rows_of(normal_form(parse_selector("a > 1 AND (b LIKE 'x%' OR c LIKE 'y%')")))) == 2
+
+
+def test_a_prefix_gives_no_access_to_a_text_too_long_for_like() -> None:
+    """MAT-22: the pattern that nothing but % follows is not asked again, so the lookup must know."""
+    index, scope = Index(_no_recall), Scope()
+    index.place(0, scope, rows_of(normal_form(parse_selector("x LIKE 'ab%'"))), "")
+    assert _found(index, scope, {"x": "ab".ljust(MAX_LIKE_TEXT, "c")}) == [0]
+    assert _found(index, scope, {"x": "ab".ljust(MAX_LIKE_TEXT + 1, "c")}) == []
 
 
 def test_truth_values_are_looked_up_apart_from_numbers() -> None:

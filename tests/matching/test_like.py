@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veena.matching import like as like_module
-from veena.matching.like import MAX_PATTERN_LENGTH, LikePattern, PatternError
+from veena.matching.like import MAX_LIKE_TEXT, MAX_PATTERN_LENGTH, LikePattern, PatternError, is_beyond_like
 
 
 def fits(pattern: str, text: str) -> bool:
@@ -30,6 +30,17 @@ def fits(pattern: str, text: str) -> bool:
 @given(st.text("ab%_", max_size=10), st.text("ab", max_size=14))
 def test_patterns_mean_what_they_say(pattern: str, text: str) -> None:
     """MAT-22: % is any number of characters, _ exactly one."""
+    assert LikePattern(pattern).matches(text) is fits(pattern, text)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.text("aab_", min_size=1, max_size=8), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["a" * 40, "ab", "b", "aab" * 20, "ba" * 15]), max_size=6).map("".join),
+)
+def test_pieces_with_gaps_are_found_leftmost_however_much_is_checked(pieces: list[str], text: str) -> None:
+    """MAT-22: by runs, and by single characters once too many checks have failed."""
+    pattern = f"%{'%'.join(pieces)}%"
     assert LikePattern(pattern).matches(text) is fits(pattern, text)
 
 
@@ -116,6 +127,40 @@ def test_cost_grows_with_the_length_of_the_text(pattern: str) -> None:
     first, second = lines_run(lambda: prepared.matches(short)), lines_run(lambda: prepared.matches(long))
     assert second <= 2.1 * first + 1000
     assert second <= 5 * (len(long) + len(pattern))
+
+
+def test_a_gap_costs_nothing_where_its_longest_run_does_not_stand() -> None:
+    """MAT-22: a few lines for a text of any length."""
+    prepared = LikePattern("%a_b17c%")
+    assert lines_run(lambda: prepared.matches("a" * MAX_LIKE_TEXT)) < 50
+
+
+def test_checks_that_pass_over_more_than_they_cost_go_on() -> None:
+    """MAT-22: a run that stands now and then costs lines by its places, not by the characters between them."""
+    text = ("x" * 99 + "ab") * 100
+    prepared = LikePattern("%ab_c%")
+    assert lines_run(lambda: prepared.matches(text)) < len(text) / 4
+    assert prepared.matches(text + "_c")
+
+
+@pytest.mark.parametrize("pattern", ["%", "a%", "%a", "%a%", "%a_a%", "a%_%a"])
+def test_a_text_too_long_is_not_looked_at(pattern: str) -> None:
+    """MAT-22: at the bound and one character beyond it."""
+    text = "a" * MAX_LIKE_TEXT
+    assert LikePattern(pattern).matches(text)
+    assert not is_beyond_like(text)
+    assert not LikePattern(pattern).matches(text + "a")
+    assert is_beyond_like(text + "a")
+    assert not is_beyond_like(b"a" * (MAX_LIKE_TEXT + 1))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_gapped"),
+    [("%a_b%", True), ("%x%a_b%", True), ("a_b%", False), ("%a_b", False), ("%_ab_%", False), ("%__%", False)],
+)
+def test_only_gaps_in_floating_pieces_are_dear(pattern: str, is_gapped: bool) -> None:
+    """MAT-22: these are the patterns of which one text has few."""
+    assert LikePattern(pattern).is_gapped is is_gapped
 
 
 def test_the_counter_counts() -> None:

@@ -16,6 +16,7 @@ from veena.event import Event, EventId
 from veena.matching import covers, create, from_snapshot
 from veena.matching.condition import evaluate
 from veena.matching.engine import Snapshot
+from veena.matching.like import MAX_LIKE_TEXT
 from veena.matching.selector import SelectorEngine, selector_attributes
 from veena.matching.selector_text import parse_selector
 
@@ -30,7 +31,7 @@ NAMES = ["a", "b", "c", "d"]
 VALUES: list[object] = [
     None, True, False, 0, 1, 2, 3, -1, 16, 1.0, 1.5, 0.5, math.nan, math.inf, -math.inf, 1e300, BIG, BIG + 1, BIG + 2,
     -BIG - 1, 2**64, 2**64 + 1, 10**90, 10**400, -(10**400), 5e-324, "", "a", "ab", "abc", "abcdef", "b", "1", "É",
-    "it's", "日本", b"a", "a%",
+    "it's", "日本", b"a", "a%", "abc".ljust(MAX_LIKE_TEXT, "d"), "abc".ljust(MAX_LIKE_TEXT + 1, "d"),
 ]  # fmt: skip
 
 names = st.sampled_from(NAMES)
@@ -45,6 +46,7 @@ terms = st.one_of(
     st.builds("{} {}BETWEEN {} AND {}".format, names, st.sampled_from(["", "NOT "]), numbers, numbers),
     st.builds("{} IN ({}, {})".format, names, texts, texts),
     st.builds("{} NOT IN ({}, {})".format, names, texts, texts),
+    st.builds("{} {}IN ({}, {})".format, names, st.sampled_from(["", "NOT "]), numbers, numbers),
     st.builds("{} {}LIKE {}".format, names, st.sampled_from(["", "NOT "]), st.sampled_from(PATTERNS)),
     st.builds("{} IS {}NULL".format, names, st.sampled_from(["", "NOT "])),
     st.builds("{} {} {} > {}".format, names, st.sampled_from("+-*/"), names, numbers),

@@ -17,7 +17,7 @@ from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, MAX_TERMS, MAX_TEX
 from veena.matching.condition_parser import MAX_ARITHMETIC, MAX_NESTING
 from veena.matching.condition_words import explain_condition, text_of
 from veena.matching.formula import Any
-from veena.matching.like import MAX_PATTERN_LENGTH
+from veena.matching.like import MAX_GAPPED_LIKES, MAX_LIKE_TEXT, MAX_PATTERN_LENGTH
 from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import parse_selector
 
@@ -170,6 +170,11 @@ def test_precedence(text: str, same: str) -> None:
         ("x NOT LIKE '%'", {"x": 1}, TRUE),
         ("x IN (1, 2.5)", {"x": 1.0}, TRUE),
         ("x IN (1)", {"x": True}, FALSE),
+        ("x IN (-1, 2)", {"x": -1.0}, TRUE),
+        ("x IN (-1, +2, -.5)", {"x": 2}, TRUE),
+        ("x IN (- 1, -2)", {"x": 1}, FALSE),
+        ("x NOT IN (-0x10, -017L)", {"x": -16}, FALSE),
+        ("x NOT IN (-1)", {}, UNKNOWN),
         ("x NOT BETWEEN 1 AND 2", {"x": "a"}, FALSE),
         ("'5' = 5", {}, FALSE),
         ("x = y", {"x": b"a", "y": b"a"}, FALSE),
@@ -280,6 +285,11 @@ def test_the_example_of_the_papers() -> None:
         ("x == 5", 3, "equal is written ="),
         ("x != 5", 2, "write <>"),
         ("x < > 5", 4, "not equal <>"),
+        ("x IN (-'a')", 7, "- works on numbers"),
+        ("x IN (--1)", 7, "literals only, found -"),
+        ("x IN (1, -y)", 10, "literals only, found y"),
+        ("x IN ('a', -1)", 11, "this is a number, the first a text"),
+        ("x IN (-)", 7, "literals only, found )"),
         ('x = "a"', 4, "single quotes"),
         ("x = 'abc", 4, "not closed"),
         ("x = 'a' 'b'", 8, "not expected"),
@@ -346,12 +356,27 @@ def test_texts_too_large_are_refused() -> None:
     assert "arithmetic" in complaint("0 < x" + " + x" * (MAX_ARITHMETIC + 1)).reason
     assert complaint("x = " + "1" * (MAX_NUMBER_LENGTH + 1)).position == 4
     assert complaint("x LIKE '" + "a" * (MAX_PATTERN_LENGTH + 1) + "'").position == 8 + MAX_PATTERN_LENGTH
+    allowed = " OR ".join(["x LIKE '%a_b%'", "x LIKE 'a_b'"] * MAX_GAPPED_LIKES)
+    error = complaint(f"{allowed} OR NOT (x NOT LIKE '%c_d%' OR x LIKE '%e_f%')")
+    assert (error.position, str(MAX_GAPPED_LIKES) in error.reason) == (len(allowed) + len(" OR NOT (x NOT LIKE "), True)
 
 
 def test_texts_at_the_bounds_are_taken() -> None:
     assert verdict("(" * MAX_NESTING + "x" + ")" * MAX_NESTING, {"x": True}) is TRUE
     assert verdict("x" + " AND x" * (MAX_TERMS - 1), {"x": True}) is TRUE
     assert verdict("x" + " + x" * MAX_ARITHMETIC + " > 0", {"x": 1}) is TRUE
+    assert verdict(" OR ".join(["x LIKE '%a_b%'"] * MAX_GAPPED_LIKES), {"x": "acb"}) is TRUE
+
+
+@pytest.mark.parametrize("pattern", ["aa%", "%a_a%", "b%", "%", "a"])
+def test_like_is_unknown_of_a_text_too_long(pattern: str) -> None:
+    """MAT-22: neither LIKE nor NOT LIKE matches, and the explanation says why."""
+    values = {"x": "a" * (MAX_LIKE_TEXT + 1)}
+    for text in (f"x LIKE '{pattern}'", f"x NOT LIKE '{pattern}'", f"NOT (x NOT LIKE '{pattern}' OR x IS NULL)"):
+        assert verdict(text, values) is None
+        assert "is unknown (LIKE takes at most 65,536 characters): x = 'aaa" in compile_selector(text).explain(values)
+    assert verdict(f"x LIKE '{pattern}' OR x IS NOT NULL", values) is TRUE
+    assert verdict("x NOT LIKE 'a'", {"x": "a" * MAX_LIKE_TEXT}) is TRUE
 
 
 def test_the_deepest_text_stays_far_from_the_limit_of_recursion() -> None:

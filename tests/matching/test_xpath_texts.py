@@ -10,7 +10,7 @@ from veena import Event, matching
 from veena.errors import InvalidConstraint
 from veena.matching.engine import Constraint
 from veena.matching.xpath import XPathEngine, compile_xpath, covers
-from veena.matching.xpath_check import MAX_NAMESPACES
+from veena.matching.xpath_check import MAX_NAMESPACES, MAX_SEARCHED_LENGTH, MAX_TIMES
 from veena.matching.xpath_syntax import MAX_XPATH_LENGTH, MAX_XPATH_NESTING, MAX_XPATH_TERMS
 
 
@@ -73,6 +73,16 @@ def test_errors_have_their_position(text: str, position: int, reason: str) -> No
         "sum(//a//a//a) > 3",
         "//a[(//b)[//c]]",
         "//a[count(//b[count(//c) > 1]) > 1]",
+        "//b[translate(.., '23', '45') = 'q']",
+        "//b[substring(.., 3) = 'q']",
+        "//b[number(..) = 3]",
+        "//b[sum(../b) = 3]",
+        "//b[contains(../@c, 'x')]",
+        "//b[string-length(/) > 9]",
+        "//b[../b = ../c]",
+        "//b[../@* = ../@*]",
+        "//*[namespace::* = //b/@ref]",
+        "translate(translate(translate(., 'a', ''), 'b', ''), 'c', '') = 'q'",
     ],
 )
 def test_costs_that_explode_with_the_document_are_refused(text: str) -> None:
@@ -80,6 +90,89 @@ def test_costs_that_explode_with_the_document_are_refused(text: str) -> None:
     with pytest.raises(InvalidConstraint, match="cost grows with power") as caught:
         XPathEngine().add(1, text, 1)
     assert caught.value.position == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "//b[" + " or ".join(["//c[last()]"] * (MAX_TIMES + 1)) + "]",
+        "//b[" + " or ".join([".. = 3"] * MAX_TIMES) + "]",
+        "//b[../b = 3 or ../b > 4]",
+        "//b" + "[//c[last()]]" * (MAX_TIMES + 1),
+        "//b[//c[" + " + ".join("1" * 40) + " = 0]]",
+        "//b[//c" + "[true()]" * 40 + "]",
+        "//b[//c" + "/." * 40 + "]",
+        "(//b)" + "[//c[last()]]" * (MAX_TIMES + 1),
+        "//b[translate(c, 'a', 'b') = 'q' and translate(d, 'a', 'b') = 'q']",
+        "translate(concat(" + ", ".join("." * 40) + "), 'a', 'b') = 'q'",
+    ],
+)
+def test_many_parts_at_the_limit_are_refused(text: str) -> None:
+    """The square of a document may be paid a few times, not once for each of a hundred terms."""
+    with pytest.raises(InvalidConstraint, match=r"its cost is \d+ times power") as caught:
+        XPathEngine().add(1, text, 1)
+    assert caught.value.position == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("contains(., concat(., 'x'))", 12),
+        ("//b[contains(.., concat(.., 'x'))]", 17),
+        ("/a[substring-before(b, c) = 'x']", 23),
+        ("/a[substring-after(b, string(c)) = 'x']", 22),
+        ("/a[translate(b, c, '') = 'x']", 16),
+        ("/a[translate(b, 'x', name()) = 'x']", 21),
+    ],
+)
+def test_texts_of_a_document_are_not_searched_for_each_other(text: str, position: int) -> None:
+    """The product of two texts is not bounded by the number of nodes; the reason says what to write."""
+    with pytest.raises(InvalidConstraint, match="write a literal") as caught:
+        XPathEngine().add(1, text, 1)
+    assert (caught.value.text, caught.value.position) == (text, position)
+
+
+def test_literals_that_libxml2_searches_with_are_short() -> None:
+    """Also for the second text of a template, whose first was accepted; a constant to compare with may be long."""
+    engine, long = XPathEngine(), "x" * (MAX_SEARCHED_LENGTH + 1)
+    engine.add(1, f"/a[translate(b, '{long[1:]}', '') = 'q']", 1)
+    with pytest.raises(InvalidConstraint, match="at most 64") as caught:
+        engine.add(2, f"/a[translate(b, '{long}', '') = 'q']", 1)
+    assert caught.value.position == 16 and len(engine) == 1
+    with pytest.raises(InvalidConstraint, match="at most 64"):
+        engine.add(2, f"/a[1][contains(b, '{long}')]", 1)
+    with pytest.raises(InvalidConstraint, match="at most 64"):
+        engine.add(2, f"substring-after(/a/b, '{long}') = 'q'", 1)
+    engine.add(2, f"/a[contains(b, '{long}')]", 1)
+    engine.add(3, f"translate(/a/b, 'y', 'x') = '{long}'", 1)
+    engine.add(4, f"/a[1][b = '{long}']", 1)
+    assert engine.match(Event(xml=f"<a><b>{long}</b></a>")) == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/menu/softdrinks[price>1.80]",
+        "//b[c='x']",
+        "contains(name, 'x')",
+        "/menu/softdrinks[price>1 and year<2004]",
+        "count(//b)>3",
+        "//b[1][contains(c, 'x') and contains(d, 'y') and starts-with(e, 'z')]",
+        "//b[contains(translate(c, 'ABC', 'abc'), 'x')]",
+        "//b[contains(translate(c/text(), 'A', 'a'), 'x') and contains(translate(@d, 'A', 'a'), 'y')]",
+        "/a[contains('red green', b)]",
+        "/a[1][contains(b, 5)]",
+        "/a[starts-with(b, c)]",
+        "//b[../c = 'x']",
+        "//b[../@c > 3]",
+        "//b[../@c = ../@d]",
+        "//a[@id = //b/@ref]",
+        "//*[namespace::* = 'z']",
+        "//*[name(//*[last()]) = 'x']",
+    ],
+)
+def test_common_shapes_stay_accepted(text: str) -> None:
+    assert compile_xpath(text).matches("<zz/>") is False
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ from veena.core.frames import U32, U64, ClientId
 from veena.core.wire_faults import DECODE_ERRORS, explain
 from veena.errors import InvalidEvent
 from veena.event import Event, Value
+from veena.matching.topic import MAX_TOPIC_LENGTH
 
-MAX_TOPIC_LENGTH = 4096
 #: Names of tags, properties and headers.
 MAX_NAME_LENGTH = 255
 MAX_TAGS = 256

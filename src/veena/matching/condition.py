@@ -6,7 +6,8 @@ three-valued interpreter, short enough to be checked by eye. Everything faster (
 is tested against it.
 
 The rules, in the order in which they apply to a term:
- 1. a missing or NULL operand makes the term unknown (None); arithmetic that has no result is NULL;
+ 1. a missing or NULL operand makes the term unknown (None); arithmetic that has no result is NULL, and so is, for
+    LIKE, a text too long to be looked at (`MAX_LIKE_TEXT`);
  2. operands of unlike kinds (text, truth value, number; anything else is like nothing) make it false;
  3. then the operator decides; `<` and its kin order numbers, and in the Trader Constraint Language text and truth
     values too (`collated`).
@@ -24,7 +25,7 @@ from dataclasses import fields
 from typing import Final, TypeGuard, TypeVar
 
 from veena.matching.formula import Number, Scalar, node
-from veena.matching.like import LikePattern, like
+from veena.matching.like import LikePattern, is_beyond_like, like
 
 #: What is judged: properties by name. Values of other types than `Scalar` are there, but like nothing.
 Attributes = Mapping[str, object]
@@ -38,11 +39,13 @@ MAX_EXACT_BITS: Final = 4096
 class Literal:
     """A constant. `slot` is its place among the literals of the text, or -1 for TRUE, FALSE and made ones.
 
-    Equality tells 1, 1.0 and TRUE apart (`x / 2` and `x / 2.0` differ); the slot has no part in it.
+    With `has_minus`, which only a number of a list can have, the text has the value without its sign in that slot.
+    Equality tells 1, 1.0 and TRUE apart (`x / 2` and `x / 2.0` differ); the slot and the minus have no part in it.
     """
 
     value: Scalar
     slot: int = -1
+    has_minus: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and type(self.value) is type(other.value) and self.value == other.value
@@ -337,7 +340,9 @@ def _in(term: In, attributes: Attributes) -> bool | None:
 
 def _like(term: Like, attributes: Attributes) -> bool | None:
     value = attributes.get(term.attribute.name)
-    return None if value is None else isinstance(value, str) and like_pattern(term).matches(value)
+    if value is None or is_beyond_like(value):
+        return None
+    return isinstance(value, str) and like_pattern(term).matches(value)
 
 
 def like_pattern(term: Like) -> LikePattern:

@@ -73,4 +73,10 @@ def _operand(operand: Operand, constants: Sequence[Scalar]) -> Operand:
 
 
 def _literal(literal: Literal, constants: Sequence[Scalar]) -> Literal:
-    return literal if literal.slot < 0 else Literal(constants[literal.slot], literal.slot)
+    if literal.slot < 0:
+        return literal
+    value = constants[literal.slot]
+    if not literal.has_minus:
+        return Literal(value, literal.slot)
+    assert not isinstance(value, str), "the parsers let no text stand behind a sign"
+    return Literal(-value, literal.slot, True)

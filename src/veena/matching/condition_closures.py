@@ -41,6 +41,7 @@ from veena.matching.condition import (
     like_pattern,
 )
 from veena.matching.formula import Scalar
+from veena.matching.like import is_beyond_like
 
 Check = Callable[[Attributes], bool]
 Read = Callable[[Attributes], object]
@@ -176,7 +177,11 @@ def _like(term: Like, negated: bool) -> Check:
         value = attributes.get(name)
         return isinstance(value, str) and matches(value)
 
-    return _present_but_not(name, check) if negated else check
+    def denial(attributes: Attributes) -> bool:
+        value = attributes.get(name)
+        return value is not None and not is_beyond_like(value) and not check(attributes)
+
+    return denial if negated else check
 
 
 def _reader(operand: Operand) -> Read:

@@ -26,7 +26,8 @@ from veena.matching.formula import Number, Scalar
 
 #: A text this long is no predicate but a mistake or an attack; a term is rarely longer than 60 characters.
 MAX_TEXT_LENGTH: Final = 16 * 1024
-#: Names and literals of one text: what one evaluation can cost at most.
+#: Names and literals of one text: one evaluation makes at most so many comparisons, each in time linear in the values
+#: that the event has there. LIKE, the dearest of them, has bounds of its own in `like.py`.
 MAX_TERMS: Final = 1000
 #: Characters of one number. Conversion of decimal digits takes quadratic time.
 MAX_NUMBER_LENGTH: Final = 100

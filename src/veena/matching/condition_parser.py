@@ -168,10 +168,8 @@ class ExpressionParser(ABC):
         self.expect("(", "after IN, for example ('a', 'b')")
         values: list[Literal] = []
         while True:
-            token = self.take()
-            if token.kind not in {"text", "number"}:
-                raise self.error(token.place, f"a list holds literals only, found {self._seen(token)}")
-            literal = Literal(token.value, token.slot)
+            token = self.token
+            literal = self._member_literal()
             if values and kind_of(values[0]) != kind_of(literal):
                 reason = f"a list holds literals of one kind: this is a {kind_of(literal)}, the first a "
                 raise self.error(token.place, reason + str(kind_of(values[0])))
@@ -180,6 +178,21 @@ class ExpressionParser(ABC):
                 break
         self.expect(")", "to close the list")
         return In(attribute, tuple(values))
+
+    def _member_literal(self) -> Literal:
+        """A text, or a number with or without a sign."""
+        token = self.take()
+        sign = token.text if token.kind == "symbol" and token.text in {"+", "-"} else ""
+        if sign:
+            token = self.take()
+        if token.kind not in {"text", "number"}:
+            raise self.error(token.place, f"a list holds literals only, found {self._seen(token)}")
+        value = token.value
+        if not sign:
+            return Literal(value, token.slot)
+        if isinstance(value, str):
+            raise self.error(token.place, f"{sign} works on numbers, and this is a text")
+        return Literal(-value, token.slot, True) if sign == "-" else Literal(value, token.slot)
 
     # -- what a node must be
 

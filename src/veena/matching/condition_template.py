@@ -13,7 +13,8 @@ constants into the slots of that tree (MAT-22).
 
 Invariant: `bind` gives what parsing the text gives, and a text that parsing refuses is refused, with the same position.
 That holds because the kind of every literal is in the key, and the only rules that look at a literal's value (numbers
-too large, the escape character of a pattern) are looked at again when it is bound. A text that holds the mark itself
+too large, the escape character of a pattern) are looked at again when it is bound, or, where it takes counting (LIKE
+patterns with a gap), by parsing the text. A text that holds the mark itself
 has fewer constants than its key has slots, and goes to the parser.
 
 Rejected: the text as the key of a cache. It helps only those who subscribe to exactly the same, whom the engine
@@ -26,13 +27,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from veena.matching.condition import Condition
+from veena.matching.condition import Condition, Conjunction, Disjunction, Like, Not
 from veena.matching.condition_binding import bound
 from veena.matching.condition_lexer import Lexicon, check_length
 from veena.matching.constraint_text import CONSTRAINT_LEXICON, parse_constraint
 from veena.matching.formula import Scalar
 from veena.matching.index_plan import plan_of
 from veena.matching.index_rows import Row, rows_of
+from veena.matching.like import MAX_GAPPED_LIKES
 from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import SELECTOR_LEXICON, parse_selector
 
@@ -88,15 +90,26 @@ class Template:
 
     def __init__(self, condition: Condition, slots: int) -> None:
         self.slots = slots
-        self._plan = plan_of(condition, slots)
+        # Whether the LIKE terms are too costly depends on all patterns together, which only the parser counts.
+        is_counted = _likes(condition) > MAX_GAPPED_LIKES
+        self._plan = None if is_counted else plan_of(condition, slots)
         #: Kept only where there is no plan: a tree of small objects is most of what a template would hold.
-        self._condition = condition if self._plan is None else None
+        self._condition = condition if self._plan is None and not is_counted else None
 
     def rows(self, constants: Sequence[Scalar]) -> list[Row] | None:
         """The rows with these literals; None where the text must be parsed, ValueError for a bad LIKE pattern."""
         if self._plan is not None:
             return self._plan.rows(constants)
         return None if self._condition is None else rows_of(normal_form(bound(self._condition, constants)))
+
+
+def _likes(condition: Condition) -> int:
+    """How many LIKE terms the condition has."""
+    if isinstance(condition, Conjunction | Disjunction):
+        return sum(_likes(part) for part in condition.parts)
+    if isinstance(condition, Not):
+        return _likes(condition.part)
+    return isinstance(condition, Like)
 
 
 class Templates:

@@ -36,6 +36,7 @@ from veena.matching.condition import (
     attribute_names,
     evaluate,
 )
+from veena.matching.like import MAX_LIKE_TEXT, is_beyond_like
 
 #: Alternatives of a disjunction that an explanation goes into; the rest is counted.
 _ALTERNATIVES_SHOWN: Final = 3
@@ -87,8 +88,18 @@ def _explained(condition: Condition, attributes: Attributes, trader: bool) -> st
     seen = ", ".join(_seen(name, attributes, trader) for name in shown)
     reason = f"{text} is {verdict}"
     if verdict == "unknown" and not missing:
-        reason += " (no such value)"
+        too_long = any(is_beyond_like(attributes.get(name)) for name in _like_names(condition))
+        reason += f" (LIKE takes at most {MAX_LIKE_TEXT:,} characters)" if too_long else " (no such value)"
     return f"{reason}: {seen}" if seen else reason
+
+
+def _like_names(condition: Condition) -> list[str]:
+    """The names that LIKE terms test."""
+    if isinstance(condition, Conjunction | Disjunction):
+        return [name for part in condition.parts for name in _like_names(part)]
+    if isinstance(condition, Not):
+        return _like_names(condition.part)
+    return [condition.attribute.name] if isinstance(condition, Like) else []
 
 
 def _seen(name: str, attributes: Attributes, trader: bool) -> str:

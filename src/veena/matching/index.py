@@ -42,6 +42,7 @@ from veena.matching.index_rows import (
     prefix_key,
 )
 from veena.matching.index_segments import MAX_SEGMENT, MIXED_WIDTHS, Access, Segment, Table
+from veena.matching.like import MAX_LIKE_TEXT
 
 #: Tables under one value that test features of their own; each is a few microseconds for every event that has the
 #: value, and a row of a mixed one about three times as long.
@@ -250,7 +251,7 @@ class Index:
             if access is None or not isinstance(value, str | bool | int | float):
                 continue
             yield from access.chain(access_key(value))
-            if isinstance(value, str):
+            if isinstance(value, str) and len(value) <= MAX_LIKE_TEXT:
                 for length in access.lengths:
                     yield from access.chain(prefix_key(value[:length]))
 

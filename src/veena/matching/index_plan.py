@@ -42,6 +42,7 @@ from veena.matching.condition_closures import MIRRORED
 from veena.matching.formula import Formula, Other, Scalar, node
 from veena.matching.index_rows import (
     EXACT_INTEGER,
+    MAX_ROW_LEAVES,
     MAX_ROWS,
     MAX_ROWS_WITH_ACCESS,
     NUMBER,
@@ -195,7 +196,10 @@ def plan_of(condition: Condition, slots: int) -> Plan | None:
         if not draft.takes(part):
             return None
     plan = Plan(draft)
-    return plan if len(draft.branches) <= (MAX_ROWS_WITH_ACCESS if plan.has_value else MAX_ROWS) else None
+    if len(draft.branches) > (MAX_ROWS_WITH_ACCESS if plan.has_value else MAX_ROWS):
+        return None
+    leaves = len(draft.branches) * (len(draft.fixed) + len(draft.rich) + 1)
+    return plan if leaves <= MAX_ROW_LEAVES else None
 
 
 def _parts(condition: Condition, kind: type[Conjunction] | type[Disjunction]) -> list[Condition]:
@@ -316,10 +320,10 @@ class _Draft:
 
     def _slot(self, operand: Operand) -> int:
         """Where the operand's value stands; -1 for what is no literal."""
-        if isinstance(operand, Literal) and operand.slot >= 0:
-            return operand.slot
         if isinstance(operand, Literal):
-            self.derived.append((-1, operand.value))
+            if operand.slot >= 0 and not operand.has_minus:
+                return operand.slot
+            self.derived.append((operand.slot, operand.value))
         elif isinstance(operand, Negation) and isinstance(operand.operand, Literal) and operand.operand.slot >= 0:
             self.derived.append((operand.operand.slot, 0))
         else:

@@ -11,8 +11,9 @@ beyond 2**53, is widened and judged again by the exact formula. An event's whole
 as the two of them, see `index_features`.
 
 The invariant: an event satisfies the formula exactly when it satisfies some row: access, every test and the rest.
-Rejected: rows without a limit (disjunctive normal form). Twenty times `(a OR b)` are a million rows; what exceeds
-`MAX_ROWS` stays a formula in the rest, so a stored constraint costs a bounded time at each event (MAT-22).
+Rejected: rows without a limit (disjunctive normal form). Twenty times `(a OR b)` are a million rows, and few rows are
+large where each carries the same long rest; what exceeds `MAX_ROWS` or `MAX_ROW_LEAVES` stays a formula in the rest, so
+a stored constraint costs a bounded time when it is added and at each event (MAT-22).
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from math import inf, isnan, nextafter
 from typing import NamedTuple
 
 from veena.matching.condition import Like
-from veena.matching.formula import All, Any, EqualTo, Formula, InRange, Number, OneOf, Presence, Scalar
+from veena.matching.formula import All, Any, EqualTo, Formula, InRange, Number, OneOf, Other, Presence, Scalar
 
 #: Rows of one constraint. A row costs tens of bytes and a few microseconds to add; an IN with more values is judged
 #: one by one instead.
 MAX_ROWS = 64
 #: With an equality at hand the branches are tested on few events anyway: more rows than this do not pay.
 MAX_ROWS_WITH_ACCESS = 4
+#: Leaves of all rows of one constraint that was multiplied out, each counted in every row that has it: about as many as
+#: the longest text has terms, so that multiplying costs no more than the longest text does without it.
+MAX_ROW_LEAVES = 1024
 #: Characters of a LIKE pattern that give access. An event looks up each length in use, so there are few.
 MAX_PREFIX = 4
 
@@ -39,6 +43,10 @@ EXACT_INTEGER = 1 << 53
 #: The kinds of test. An attribute has up to one feature a kind: its number, its text as a code, its truth value as
 #: 0 or 1, and whether it is there as 0 or 1.
 NUMBER, TEXT, TRUTH, PRESENCE = range(4)
+
+
+#: A conjunction, as its parts.
+Branch = tuple[Formula, ...]
 
 
 class Equality(NamedTuple):
@@ -159,29 +167,58 @@ def is_beyond_doubles(value: Scalar) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and not number_test("", value)[1]
 
 
-def _branches(formula: Formula) -> list[tuple[Formula, ...]]:
-    """Conjunctions of leaves, and of formulas where spreading them out would exceed the bound."""
+def _branches(formula: Formula, budget: int = MAX_ROW_LEAVES) -> list[Branch]:
+    """Conjunctions of leaves, and of formulas where spreading them out would exceed a bound.
+
+    What was multiplied out has at most `budget` leaves; without any, there are no more than in the formula.
+    """
     if isinstance(formula, Any):
-        spread = [branch for part in formula.parts for branch in _branches(part)]
+        spread = [branch for part in formula.parts for branch in _branches(part, budget)]
+        if budget and sum(map(_size, spread)) > max(budget, _leaves(formula)):
+            spread = [branch for part in formula.parts for branch in _branches(part, 0)]
         return spread if len(spread) <= MAX_ROWS else [(formula,)]
     if not isinstance(formula, All):
         return _values(formula)
     parts = list(_flat(formula))
     bound = MAX_ROWS_WITH_ACCESS if any(isinstance(part, EqualTo) for part in parts) else MAX_ROWS
-    fixed: tuple[Formula, ...] = tuple(part for part in parts if not isinstance(part, Any | OneOf))
-    spreads: list[list[tuple[Formula, ...]]] = []
+    fixed: Branch = tuple(part for part in parts if not isinstance(part, Any | OneOf))
+    spreads: list[list[Branch]] = []
     count = 1
+    #: Leaves that every row has so far, and those of the spreads in all rows.
+    common, varied = sum(map(_leaves, parts)), 0
     # Short ones first, so that as many as possible are spread out.
     choices = sorted(
-        ((_branches(part), part) for part in parts if isinstance(part, Any | OneOf)), key=lambda c: len(c[0])
+        ((_branches(part, budget), part) for part in parts if isinstance(part, Any | OneOf)), key=lambda c: len(c[0])
     )
     for branches, part in choices:
-        if count * len(branches) <= bound:
+        more, less = len(branches), common - _leaves(part)
+        spread_leaves = varied * more + count * sum(map(_size, branches))
+        fits = count * more <= bound and count * more * less + spread_leaves <= budget
+        if more <= 1 or (fits and _gives_access(branches)):
             spreads.append(branches)
-            count *= len(branches)
+            count, common, varied = count * more, less, spread_leaves
         else:
             fixed += (part,)
     return [sum(choice, fixed) for choice in product(*spreads)]
+
+
+def _gives_access(branches: list[Branch]) -> bool:
+    """Whether rows of their own would be found or tested by anything but their rest."""
+    return any(
+        isinstance(leaf.condition, Like) and not leaf.negated
+        if isinstance(leaf, Other)
+        else not isinstance(leaf, All | Any)
+        for branch in branches
+        for leaf in branch
+    )
+
+
+def _leaves(formula: Formula) -> int:
+    return sum(map(_leaves, formula.parts)) if isinstance(formula, All | Any) else 1
+
+
+def _size(branch: Branch) -> int:
+    return sum(map(_leaves, branch))
 
 
 def _flat(formula: All) -> Iterable[Formula]:
@@ -192,13 +229,13 @@ def _flat(formula: All) -> Iterable[Formula]:
             yield part
 
 
-def _values(leaf: Formula) -> list[tuple[Formula, ...]]:
+def _values(leaf: Formula) -> list[Branch]:
     if isinstance(leaf, OneOf) and len(leaf.values) <= MAX_ROWS:
         return [(EqualTo(leaf.name, value),) for value in leaf.values]
     return [(leaf,)]
 
 
-def _row(branch: tuple[Formula, ...]) -> Row | None:
+def _row(branch: Branch) -> Row | None:
     """The branch as a row; None when no event can satisfy it."""
     equalities: dict[str, Equality] = {}
     tests: dict[tuple[str, int], Test] = {}

@@ -27,10 +27,10 @@ from veena.matching.condition import (
     NullTest,
     like_pattern,
 )
-from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Token, lexicon, shortened
+from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Lexicon, Token, lexicon, shortened
 from veena.matching.condition_parser import ExpressionParser, Node
 from veena.matching.formula import Number
-from veena.matching.like import PatternError
+from veena.matching.like import MAX_GAPPED_LIKES, PatternError
 
 _OR, _AND, _NOT, _TEST, _SUM, _PRODUCT, _SIGN = range(1, 8)
 
@@ -115,6 +115,10 @@ class _SelectorParser(ExpressionParser):
         "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT,
     }  # fmt: skip
 
+    def __init__(self, text: str, lexicon: Lexicon) -> None:
+        super().__init__(text, lexicon)
+        self._gapped_likes = 0
+
     def prefix(self) -> Node:
         token = self.token
         self.token = next(self.rest, token)
@@ -197,9 +201,13 @@ class _SelectorParser(ExpressionParser):
             None if escape is None else Literal(escape.value, escape.slot),
         )
         try:
-            like_pattern(term)
+            prepared = like_pattern(term)
         except PatternError as error:
             raise self.error(pattern.place, error.reason, _written_offset(pattern, error.offset)) from None
+        self._gapped_likes += prepared.is_gapped
+        if self._gapped_likes > MAX_GAPPED_LIKES:
+            reason = f"more than {MAX_GAPPED_LIKES} LIKE patterns of one text have _ inside a piece between two %"
+            raise self.error(pattern.place, f"{reason}; split the text up")
         return term
 
     def _check_header_name(self, token: Token) -> None:

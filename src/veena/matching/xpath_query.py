@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from lxml import etree
 
 from veena.matching.engine import DestinationCounts
-from veena.matching.xpath_check import BOOLEAN, MAX_COST, NUMBER, check
+from veena.matching.xpath_check import BOOLEAN, NUMBER, check
 from veena.matching.xpath_groups import Anchor, Constants, Group
 from veena.matching.xpath_reads import Finding, string_value
 from veena.matching.xpath_shape import FLIPPED, RANGES, Probe
@@ -57,7 +57,7 @@ def comparison_of(text: str, expression: Expression, namespaces: Mapping[str, st
     facts = check(text, left, namespaces)
     kind = facts.type
     # As a query its nodes are collected, which can cost more than asking whether there is one.
-    if kind == BOOLEAN or facts.once + facts.once_read > MAX_COST:
+    if kind == BOOLEAN or not facts.once.raised(facts.once_read).is_allowed:
         return None
     if operator not in RANGES:
         operator += "#" if kind == NUMBER or minus or isinstance(literal, Number) else "'"

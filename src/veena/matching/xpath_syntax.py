@@ -71,6 +71,11 @@ def token_at(text: str, position: int) -> int:
     return sum(1 for match in _TOKEN.finditer(text) if match.start() < position)
 
 
+def token_start(text: str, number: int) -> int:
+    """The position of a token, counted from 0."""
+    return [match.start() for match in _TOKEN.finditer(text)][number]
+
+
 def lift(tokens: list[str]) -> tuple[str, list[str]]:
     """The template of a text, with `'` for each string and `#` for each number, and those literals as spelled."""
     template: list[str] = []

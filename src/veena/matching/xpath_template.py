@@ -5,8 +5,9 @@ grammar, the types, the cost and the form in the index depend on the template al
 literals of one more text gives its places in the index, or the text that libxml2 has to evaluate for it.
 
 The invariant: two texts with the same template and the same namespaces mean the same but for their literals, so that
-no refusal depends on a literal, except for numbers that have no place in an order. Rejected: a parsed tree for each
-profile. It is twenty times the work of lifting the literals, for a tree that differs in its leaves only.
+no refusal depends on a literal, except for numbers that have no place in an order and long texts to search with.
+Rejected: a parsed tree for each profile. It is twenty times the work of lifting the literals, for a tree that differs
+in its leaves only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from veena.errors import InvalidConstraint
 from veena.matching.engine import Constraint
-from veena.matching.xpath_check import check, check_cost, check_namespaces
+from veena.matching.xpath_check import check, check_cost, check_literals, check_namespaces
 from veena.matching.xpath_groups import Constants
 from veena.matching.xpath_query import Comparison, comparison_of
 from veena.matching.xpath_rewrite import rewritten
@@ -112,10 +113,12 @@ def bind_text(text: str, namespaces: Namespaces, templates: dict[tuple[str, Name
         template = Template(text, namespaces)
     places = template.places(literals)
     if places is None:
+        check_literals(text, 0, len(tokens))
         return Bound(key, template, None, (" ".join(tokens), namespaces))
     comparison = template.comparison
     if comparison is None:
         return Bound(key, template, places, None)
+    check_literals(text, comparison.first, comparison.last)
     return Bound(key, template, places, (" ".join(tokens[comparison.first : comparison.last]), namespaces))
 
 
