@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 import pytest
 
 from tests.core.scripted_peer import HOST, closed, neighbour, sent, started
@@ -9,6 +11,7 @@ from veena.address import Address
 from veena.core import dissemination
 from veena.core.boundary import Arrived, Effect, LinkUp, MaySpeak, Restart
 from veena.core.frames import ConnectionRecord, Frame, Routed
+from veena.core.interest_frames import Interest, Row
 from veena.core.organisation import ConnectionRules
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.setup_frames import (
@@ -20,6 +23,7 @@ from veena.core.setup_frames import (
     SlotReply,
     SpokesmanReply,
 )
+from veena.core.want import make_want
 from veena.core.wire import enclose
 
 FAR: Address = (5, 0, 0, 0)
@@ -136,3 +140,30 @@ def test_a_mate_that_names_the_contact_as_its_own_gate() -> None:
         mate.say(routed(SlotReply("new", 1, False, (), (), (), (Place(HOST),)), mate.address), now_ns=SECOND_NS)
     broker.check()
     assert closed(broker.tick(SECOND_NS + 1)) == []
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x05", b"\xa0", b"\x92\xa1q\xa3x >", b"\xa3abc" * 2])
+def test_a_want_that_no_engine_can_read_costs_its_bearer_the_link(payload: bytes) -> None:
+    """PRF-04: its key is the right hash of it, and still it is none; nothing of its frame is taken."""
+    broker = started()
+    peer = neighbour(broker, 1, MATE)
+    good, version = make_want("topic", "quotes", 4), (1, MATE, 1)
+    for kind in (1, 3):
+        key = blake2b(bytes((kind, 4)) + payload, digest_size=16, person=b"veena-want").digest()
+        rows = (
+            Row(MATE, good.key, version, True, good.kind, good.payload, 4),
+            Row(MATE, key, version, True, kind, payload, 4),
+        )
+        effects = peer.say(Interest(rows))
+        assert [link for link, _ in closed(effects)] == [1]
+        assert list(broker.profiles.table.rows(MATE)) == []
+        broker.check()
+        peer = neighbour(broker, 1, MATE)
+
+
+def test_wants_of_a_unit_beyond_the_fan_out_are_refused() -> None:
+    """DST-01: its bit would be another unit's, one level up."""
+    broker = started()
+    peer = neighbour(broker, 1, MATE)
+    row = Row((0, 0, 0, 40), b"", (1, MATE, 1), True, 255, b"", 0)
+    assert [link for link, _ in closed(peer.say(Interest((row,))))] == [1]

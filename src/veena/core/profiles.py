@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from veena import matching
 from veena.address import Unit
 from veena.core.boundary import ClientDown, ClientInput, ClientRefused, ClientUp, Subscribe, Unsubscribe
 from veena.core.clients import Clients
 from veena.core.interest import InterestMap
-from veena.core.interest_frames import Digest, Interest, Row
+from veena.core.interest_frames import STANDING, Digest, Interest, Row
 from veena.core.interest_table import InterestTable, frames
 from veena.core.map import NetworkMap
 from veena.core.settings import Settings
 from veena.core.speaker import Speakers
-from veena.core.want import Want
+from veena.core.want import Want, want_of
+from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
 
 
@@ -87,10 +89,25 @@ class Profiles:
                 raise RemoteProtocolError(
                     f"the wants of a level-{self._map.level(unit)} unit must not cross a link of level {level}"
                 )
+            if max(unit) >= self._settings.fanout:
+                raise RemoteProtocolError(f"wants of {unit}: units here are numbered below {self._settings.fanout}")
+        for row in frame.rows:  # all of them before any: a frame is taken whole or not at all
+            self._check(row)
         for row in frame.rows:
             self._learn(row, link, now_ns)
         for digest in frame.digests:
             self._learn_digest(digest, link, now_ns)
+
+    def _check(self, row: Row) -> None:
+        """Raise RemoteProtocolError unless a row that is news holds a constraint that its engine can read."""
+        known = self.table.row(row.unit, row.key)
+        if not row.wanted or row.kind == STANDING or (known is not None and known.version >= row.version):
+            return
+        want = want_of(row)
+        try:
+            matching.create(want.engine).add(0, want.constraint, 0)
+        except (*DECODE_ERRORS, InvalidConstraint) as error:
+            raise RemoteProtocolError(f"a row of {row.unit} holds no {want.engine} constraint: {error}") from None
 
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:
         news = self.table.learn(row, source, now_ns)
