@@ -35,9 +35,9 @@ format: setup ## rewrite files in the house format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-soak: setup ## the long simulations: seeds 1 to 100 with every fault, then new ones for SECONDS_TO_RUN
-	$(BIN)/veena sim soak --seeds 100 --faults all
-	$(BIN)/veena sim soak --seconds $(or $(SECONDS_TO_RUN),300) --faults all
+soak: setup ## the long simulations: seeds 1 to 500 with every fault, then new ones for SECONDS_TO_RUN
+	$(BIN)/veena sim soak --seeds 500 --faults all --jobs $(JOBS)
+	$(BIN)/veena sim soak --seconds $(or $(SECONDS_TO_RUN),300) --faults all --jobs $(JOBS)
 
 bench: setup ## benchmarks, as ratios measured in one run
 	$(BIN)/python benchmarks/convergence.py

@@ -20,18 +20,23 @@ REPORTED = {
 
 
 def test_a_run_is_reported_with_null_for_what_is_not_measured() -> None:
-    found = veena("sim", "run", "--seed", "2", "--json")
+    found = veena("sim", "run", "--seed", "2", "--brokers", "10", "--json")
     assert found.code == 0
     report = json.loads(found.out)
     assert set(report) >= REPORTED
     assert report["seed"] == 2
     assert report["options"]["faults"] == "none"
-    assert report["delivered"] is None
+    assert report["delivered"] == report["expected"] > 0
+    assert report["missing"] == report["duplicates"] == report["out_of_order"] == 0
+    assert report["wasted_units"] == report["digest_false_positives"]
+    with_faults = json.loads(veena("sim", "run", "--seed", "7", "--brokers", "10", "--faults", "links", "--json").out)
+    assert with_faults["optimum_crossings"] is None
 
 
 def test_the_same_seed_is_the_same_run_whatever_the_hash_seed() -> None:
     """FLT-08: nothing but the seed decides."""
-    command = [str(Path(sys.executable).parent / "veena"), "sim", "run", "--seed", "7", "--faults", "all", "--json"]
+    command = [str(Path(sys.executable).parent / "veena"), "sim", "run", "--seed", "7", "--faults", "all"]
+    command += ["--brokers", "10", "--json"]
     hashes = {
         json.loads(
             subprocess.run(
@@ -41,7 +46,10 @@ def test_the_same_seed_is_the_same_run_whatever_the_hash_seed() -> None:
         for seed in ("0", "1", "0")
     }
     assert len(hashes) == 1
-    assert json.loads(veena("sim", "run", "--seed", "8", "--faults", "all", "--json").out)["trace_hash"] not in hashes
+    assert (
+        json.loads(veena("sim", "run", "--seed", "8", "--faults", "all", "--brokers", "10", "--json").out)["trace_hash"]
+        not in hashes
+    )
 
 
 def test_a_run_on_a_network_file_for_people() -> None:
@@ -51,9 +59,10 @@ def test_a_run_on_a_network_file_for_people() -> None:
 
 
 def test_soak_stops_when_told() -> None:
-    found = veena("sim", "soak", "--seeds", "2", "--faults", "none", "--json")
+    found = veena("sim", "soak", "--seeds", "2", "--brokers", "10", "--faults", "none", "--json")
     assert found.code == 0
-    assert json.loads(found.out) == {"seeds": 2, "faults": "none", "broken": []}
+    report = json.loads(found.out)
+    assert (report["seeds"], report["faults"], report["broken"], report["missing"]) == (2, "none", [], 0)
     for wrong in ((), ("--seconds", "-1"), ("--seconds", "nan")):
         assert veena("sim", "soak", *wrong).code == 2
 

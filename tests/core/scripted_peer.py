@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from veena.address import Address
-from veena.core.boundary import Arrived, Close, Effect, Identity, LinkUp, Send, Stored
+from veena.core.boundary import Arrived, Close, Effect, LinkUp, Send, Stored
 from veena.core.broker import Broker
+from veena.core.disk import Identity
 from veena.core.frames import ConnectionRecord, Connections, Frame, Heartbeat, Hello
 from veena.core.link import connection_id
 from veena.core.settings import Settings
@@ -64,7 +65,7 @@ def sent(effects: list[Effect], link: int | None = None) -> list[Frame]:
         for effect in effects
         if isinstance(effect, Send) and link in (None, effect.link)
         for _, frame in effect.frames
-        if not isinstance(frame, Heartbeat)
+        if isinstance(frame, Frame) and not isinstance(frame, Heartbeat)
     ]
 
 

@@ -16,7 +16,6 @@ from veena.core.boundary import (
     Arrived,
     Close,
     Effect,
-    Identity,
     LinkDown,
     LinkLoad,
     LinkUp,
@@ -29,11 +28,11 @@ from veena.core.boundary import (
 )
 from veena.core.broker import Broker
 from veena.core.connection import establish
+from veena.core.disk import Identity, Known
 from veena.core.frames import (
     MAX_RECORDS,
     ConnectionRecord,
     Connections,
-    Done,
     Frame,
     Goodbye,
     Heartbeat,
@@ -42,6 +41,7 @@ from veena.core.frames import (
 )
 from veena.core.link import LinkState
 from veena.core.settings import SECOND_NS, Settings
+from veena.core.setup_frames import ClientRenumber
 from veena.errors import InvalidAddress, LocalProtocolError
 
 THIRD: Address = (0, 0, 0, 2)
@@ -58,7 +58,7 @@ def test_nobody_is_greeted_before_the_identity_is_on_disk() -> None:
     """UID-02: the incarnation that is announced is one that a restart will know of."""
     broker = fresh()
     identity = Identity("host", HOST, 3)
-    assert broker.tick(0) == [Store(1, identity)]
+    assert broker.tick(0) == [Store(1, (identity,))]
     assert broker.handle(LinkUp(1, ordered=True), 0) == []
     assert broker.handle(LinkUp(2, ordered=True), 0) == []
     broker.check()
@@ -104,7 +104,11 @@ def test_a_link_is_established() -> None:
     """GPP-05, GPP-14, BNM-12: both sides know the unit beyond, the exchange is empty, nothing else is said."""
     broker = started()
     peer = Peer(broker, 1, (0, 1, 0, 0))
-    assert peer.greet() == [Reachable(FAR), Send(1, ((2, Connections((), complete=True)),))]
+    assert peer.greet() == [
+        Reachable(FAR),
+        Store(2, (Known((FAR,)),)),
+        Send(1, ((2, Connections((), complete=True)),)),
+    ]
     assert list(broker.table.everything()) == [establish(HOST, (0, 1, 0, 0), 2, peer.connection)]
     broker.check()
 
@@ -140,6 +144,7 @@ def test_news_is_passed_on_but_not_back_and_not_outside() -> None:
     assert inner.tell(local, outer) == [
         Reachable((0, 0, 0, 3)),
         Reachable(FAR),
+        Store(5, (Known((NEAR, THIRD, (0, 0, 0, 3), (0, 0, 1), FAR)),)),
         Send(2, ((4, Connections((local, outer), complete=False)),)),
         Send(3, ((3, Connections((record(51, (0, 0, 0), FAR),), complete=False)),)),
     ]
@@ -296,7 +301,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "second hello": (frame(1, hello(NEAR)), "a second Hello"),
     "unnumbered": (frame(0, Connections((), complete=True)), "Connections without a frame number"),
     "future": (frame(0, Received(10**9)), "frame 1000000000 acknowledged"),
-    "no place": (frame(1, Done(((1, 1),))), "Done has no place on this link"),
+    "no place": (frame(1, ClientRenumber("x", HOST, NEAR)), "ClientRenumber has no place on this link"),
     "level": (told(ConnectionRecord(9, 7, (0,), (1,), True, (0, 0), (0, 0))), "level 7 in a network of 4"),
     "outside": (told(record(9, (0, 0, 1, 0), (0, 0, 1, 1))), "lies outside"),
     "too fine": (told(record(9, (0, 1, 5), (0, 2))), "finer than 0.0.0.0 may see"),

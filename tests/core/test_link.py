@@ -108,7 +108,7 @@ def test_only_acknowledgements_and_goodbyes_have_no_number() -> None:
     link = new_link()
     with pytest.raises(RemoteProtocolError, match="Hello without a frame number"):
         link.arrive(0, hello(NEAR), 0)
-    assert link.arrive(0, Goodbye("bye"), 0) == [Goodbye("bye")]
+    assert link.arrive(0, Goodbye("bye"), 0) == [(0, Goodbye("bye"))]
 
 
 def test_a_peer_that_never_greets_is_closed() -> None:
@@ -126,7 +126,7 @@ def test_an_unordered_link_acknowledges_what_it_read() -> None:
     """TRN-05: one acknowledgement behind what goes out, outside the sequence."""
     link = new_link(ordered=False)
     link.outbox.clear()
-    assert link.arrive(1, hello(NEAR), 0) == [hello(NEAR)]
+    assert link.arrive(1, hello(NEAR), 0) == [(1, hello(NEAR))]
     link.acknowledge()
     assert link.outbox == [(0, Received(1))]
     link.outbox.clear()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from random import Random
 
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from veena.bench import experiment_matching, matching_bars
 from veena.bench.matching import Effort, Result, WrongAnswer, measure
 from veena.bench.matching_bars import BARS, shortfalls
 from veena.bench.matching_order import cost_order, out_of_order
+from veena.bench.matching_report import table
 from veena.bench.workloads import WORKLOADS, Workload, find
 from veena.cli import bench, experiment
 
@@ -130,10 +133,27 @@ def test_the_command_shows_a_table() -> None:
     assert "topic" in done.stdout and "Python" in done.stdout
 
 
+def test_the_widest_table_fits_80_columns() -> None:
+    """Nothing is cut, whatever the sizes, and it says whether the garbage collector counts."""
+    widest = _result(
+        engine="constraint", workload="eq001", profiles=1_000_000, match_rate=1.0, us_per_event=3430.6,
+        scan_us_per_event=9_876_543.2, ratio_to_scan=123_456.7, mask_us_per_event=1045.8, add_us=123.4,
+        remove_us=117.5, bytes_per_profile=1234.5, dict_us_per_event=0.7, add_new_us=123.4, add_new_collected_us=234.5,
+    )  # fmt: skip
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(table([widest, _result(workload="mixed")]))
+    shown = console.export_text()
+    assert "\u2026" not in shown and max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+    assert "9.88M*" in shown and "123k" in shown and "3.43k" in shown
+    assert "garbage collector off" in shown and "a new form 123 us to add, 234 with collector" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--engine", "topic", "--workload", "none"], "there are: integer unique"),
+        (["--engine", "nope"], "--engine 'nope': expected one of integer, topic, tags, selector, constraint, xpath"),
+        (["--all", "--engine", "nope"], "--engine 'nope': expected one of integer"),
         (["--workload", "v20"], "--workload needs --engine"),
         (["--check", "--quick"], "full sizes"),
     ],
@@ -154,8 +174,10 @@ def test_a_missed_bar_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_cost_order_is_reported() -> None:
-    """MAT-04: all five engines of the papers, in their order; an inversion is named."""
-    assert [name for name, _ in cost_order(events=20, passes=2)] == ["integer", "topic", "tags", "selector", "xpath"]
+    """MAT-04: all five engines of the papers, in their order; an inversion is named. The trader's has none."""
+    measured = [name for name, _ in cost_order(events=20, passes=2)]
+    assert measured == ["integer", "topic", "tags", "selector", "constraint", "xpath"]
+    assert out_of_order([("selector", 2.0), ("constraint", 9.0), ("xpath", 3.0)]) == []
     assert out_of_order([("integer", 1.0), ("topic", 2.0), ("tags", 1.5)]) == ["tags at 1.5 us is below topic at 2 us"]
     assert out_of_order([("integer", 1.0), ("topic", 2.0)]) == []
 

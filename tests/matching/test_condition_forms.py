@@ -23,12 +23,14 @@ from veena.matching.condition import (
 )
 from veena.matching.condition_binding import bound
 from veena.matching.condition_closures import compile_condition
+from veena.matching.condition_lexer import lex
 from veena.matching.condition_template import CONSTRAINT, SELECTOR, Language, Template, Templates, template
 from veena.matching.condition_words import explain_condition, text_of
 from veena.matching.constraint_text import parse_constraint
 from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence, Scalar
 from veena.matching.formula_merge import kind_of_value
 from veena.matching.index_plan import plan_of
+from veena.matching.index_plan_words import plan_of_words
 from veena.matching.index_rows import formula_of, rows_of
 from veena.matching.like import MAX_GAPPED_LIKES, MAX_LIKE_TEXT
 from veena.matching.normal_form import normal_form
@@ -100,6 +102,38 @@ def test_selector_templates_bind_to_what_the_parser_gives(first: Condition, seco
 @given(constraints, constraints)
 def test_constraint_templates_bind_to_what_the_parser_gives(first: Condition, second: Condition) -> None:
     check_templates(CONSTRAINT, first, second)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "is_straight"),
+    [
+        (SELECTOR, "x = 'a' AND y BETWEEN 1 AND 2.5 AND (z > 3 OR s IS NULL OR s = 'b')", True),
+        (SELECTOR, "x IS NOT NULL and y >= 0x10", True),
+        (CONSTRAINT, "x == 'a' and (y <= 5 or y > 7)", True),
+        (SELECTOR, "(x = 1)", False),
+        (SELECTOR, "x = 1 OR y = 2", False),
+        (SELECTOR, "x = 1 AND (y = 2 OR z = 3) AND (u = 4 OR v = 5)", False),
+        (SELECTOR, "x > 1 + 2", False),
+        (SELECTOR, "x = -1", False),
+        (SELECTOR, "x > 'a'", False),
+        (SELECTOR, "x BETWEEN 1 AND 'a'", False),
+        (SELECTOR, "x BETWEEN 1", False),
+        (SELECTOR, "x IS NOT", False),
+        (SELECTOR, "x", False),
+        (CONSTRAINT, "x < 'a'", False),
+    ],
+)
+def test_straight_texts_are_planned_word_by_word(language: Language, text: str, is_straight: bool) -> None:
+    """MAT-22: the plan without a tree is the one of the tree; what is rich, unusual or wrong is left to the parser."""
+    constants = template(text, language)[1]
+    words = lex(text, language.lexicon, constants)
+    plan = plan_of_words(words, len(constants), language.meanings, language.joints)
+    assert (plan is not None) is is_straight
+    if plan is not None:
+        planned = plan_of(language.parse(text), len(constants))
+        assert planned is not None
+        assert repr(plan.rows(constants)) == repr(planned.rows(constants))
+        assert plan.rows(constants) == rows_of(normal_form(language.parse(text)))
 
 
 def check_templates(language: Language, first: Condition, second: Condition) -> None:
@@ -316,7 +350,7 @@ def test_templates_forget_the_oldest() -> None:
 @pytest.mark.parametrize("shape", ["x > 1 AND y = 'a'", "x > 1 AND (x < 2 OR NOT y LIKE 'a')"])
 def test_a_template_is_bound_by_hand(shape: str) -> None:
     """With a plan and without."""
-    known = Template(parse_selector(shape), len(template(shape)[1]))
+    known = Template.of(parse_selector(shape), len(template(shape)[1]))
     text = shape.replace("1", "5").replace("'a'", "'b'")
     assert known.rows(template(text)[1]) == rows_of(normal_form(parse_selector(text)))
 

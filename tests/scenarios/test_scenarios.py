@@ -98,7 +98,9 @@ class Stage:
                 full = {self._ending(label, self.brokers): label for label in self.brokers}
                 pairs = [(full.get(a, a), full.get(b, b)) for a, b in self.links]
                 self.network = make_network("script", self.brokers, pairs)
-            self._world = World(self.network, 1, Options(ordered=False))
+            self._world = World(
+                self.network, 1, Options(ordered=False, dial=False)
+            )  # a script says itself what is joined
         return self._world
 
     # --- names ---

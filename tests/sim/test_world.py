@@ -10,12 +10,30 @@ import pytest
 
 from tests.core.small_networks import random_network
 from veena.address import Address
-from veena.core.boundary import Arrived, Effect, Input, LinkDown, LinkUp, Numbered
+from veena.core.boundary import (
+    Arrived,
+    ClientDown,
+    ClientUp,
+    Effect,
+    Input,
+    LinkDown,
+    LinkLoad,
+    LinkUp,
+    LogRead,
+    Numbered,
+    Publish,
+    Read,
+    Stored,
+    Subscribe,
+    Welcome,
+)
 from veena.core.broker import Broker
+from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.frames import Frame, Goodbye, Hello
 from veena.core.link import LinkState
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.errors import ConfigError
+from veena.event import Event, IdGenerator
 from veena.runtime.network_file import Network, make_network
 from veena.sim.network import Session, VirtualLink, deliveries
 from veena.sim.options import FAULTS, Options, draw
@@ -61,19 +79,135 @@ def test_a_broker_starts_from_what_its_disk_holds() -> None:
     """UID-02: every start has a new incarnation, also after one that died before its disk answered."""
     world = World(pair(), 1)
     assert world.broker(ONE).identity.incarnation == 1
-    world.crash(ONE, silent=False)
-    world.start(ONE)
-    assert world.broker(ONE).identity.incarnation == 1, "the first start never reached the disk"
     world.run_until(3 * SECOND_NS)
     world.crash(ONE, silent=False)
     world.start(ONE)
     assert world.broker(ONE).identity.incarnation == 2
+    world.crash(ONE, silent=False)
+    got_there = world.nodes[ONE].disk.identity.incarnation
+    world.start(ONE)
+    assert world.broker(ONE).identity.incarnation == got_there + 1 <= 3
+
+
+# --- disk ---
+
+
+def published(world: World, count: int) -> None:
+    """A client at ONE publishes so many reliable events at once."""
+    codec = EventCodec(4, 32)
+    welcomed: list[int] = []
+    world.on_client = lambda _, effect: welcomed.append(effect.incarnation) if type(effect) is Welcome else None
+    world.give(ONE, ClientUp(1, "p"))
+    ids = IdGenerator("p", welcomed[0])
+    for _ in range(count):
+        event = Event(topic="t", id=ids.next(world.now_ns), timestamp_ns=world.now_ns)
+        world.give(ONE, Publish(1, codec.frame(event, reliable=True)))
+
+
+def test_a_crash_loses_what_was_not_synced_and_only_that() -> None:
+    """I5: what was answered is there; of the rest any beginning may be, in order."""
+    survived = set()
+    for seed in range(12):
+        world = World(pair(), seed, make_broker=Diary)
+        world.run_until(3 * SECOND_NS)
+        published(world, 5)
+        world.run_until(world.now_ns + SECOND_NS)
+        assert len(world.nodes[ONE].disk.entries) == 5
+        published_again(world)
+        world.crash(ONE, silent=False)
+        offsets = [entry.offset for entry in world.nodes[ONE].disk.entries]
+        assert offsets == list(range(len(offsets)))
+        assert len(offsets) >= 5
+        survived.add(len(offsets))
+        world.start(ONE)
+        world.run_until(world.now_ns + SECOND_NS)
+        assert [entry.offset for entry in world.nodes[ONE].disk.entries] == offsets, "what was lost stays lost"
+    assert len(survived) > 2, "chance decides how much of it"
+
+
+def published_again(world: World) -> None:
+    world.give(ONE, ClientDown(1))
+    published(world, 5)
+
+
+def test_tickets_are_answered_in_their_order() -> None:
+    """Disk is a peer: the answers come in the order of the questions, each after a while."""
+    world = World(pair(), 1, make_broker=Diary)
+    world.run_until(3 * SECOND_NS)
+    published(world, 30)
+    world.run_until(world.now_ns + SECOND_NS)
+    tickets = [each.ticket for each in given(world, ONE, Stored) if isinstance(each, Stored)]
+    assert tickets == sorted(tickets)
+    assert len(tickets) > 10
+
+
+def test_a_log_is_read_by_offset() -> None:
+    """Read gives what is synced from an offset on, up to a limit."""
+
+    class Reader(Diary):
+        def handle(self, given: Input, now_ns: int) -> list[Effect]:
+            effects = super().handle(given, now_ns)
+            return [*effects, Read(77, 2, 3)] if type(given) is LinkLoad else effects
+
+    class Patient(Reader):
+        def handle(self, given: Input, now_ns: int) -> list[Effect]:
+            if type(given) is LogRead and given.ticket == 77:
+                self.__dict__["read"] = given
+                return []
+            return super().handle(given, now_ns)
+
+    world = World(pair(), 1, make_broker=Patient)
+    world.run_until(3 * SECOND_NS)
+    published(world, 8)
+    world.run_until(world.now_ns + SECOND_NS)
+    world.give(ONE, LinkLoad(0, 0.0))
+    world.run_until(world.now_ns + SECOND_NS)
+    read = world.broker(ONE).__dict__["read"]
+    assert [entry.offset for entry in read.entries] == [2, 3, 4]
+
+
+def test_an_event_sent_again_by_the_channel_is_no_crossing() -> None:
+    """TRN-05: over a link that loses, an event is written until it arrives, and crosses once."""
+    options = Options(ordered=False, loss=0.25)
+    world = World(pair(), 2, options)
+    world.run_until(5 * SECOND_NS)
+    world.give(TWO, ClientUp(1, "c"))
+    world.give(TWO, Subscribe(1, 1, "topic", "t", 4))
+    world.run_until(world.now_ns + 10 * SECOND_NS)
+    crossed: list[tuple[Address, Address]] = []
+    written: list[int] = []
+    world.on_crossing = lambda sender, receiver, frame: crossed.append((sender, receiver))
+    world.on_delivery = lambda d: written.extend(n for n, frame in d.frames if isinstance(frame, EventFrame))
+    published(world, 20)
+    world.run_until(world.now_ns + 20 * SECOND_NS)
+    assert crossed == [(ONE, TWO)] * 20
+    assert len(set(written)) == 20 <= len(written)
+
+
+def test_a_slow_link_is_slow_and_keeps_order() -> None:
+    world = World(pair(), 1, Options(delay_ns=10 * MILLISECOND_NS))
+    arrivals: list[int] = []
+    world.give(TWO, ClientUp(9, "c"))
+    world.give(TWO, Subscribe(9, 1, "topic", "t", 4))
+    world.run_until(5 * SECOND_NS)
+    world.links[0].slowness = 20
+    world.run_until(world.now_ns + 20 * MILLISECOND_NS)  # what was on its way before
+    world.on_delivery = lambda delivery: arrivals.extend(
+        world.now_ns for _, frame in delivery.frames if isinstance(frame, EventFrame)
+    )
+    begun = world.now_ns
+    published(world, 1)
+    world.run_until(world.now_ns + 190 * MILLISECOND_NS)
+    assert arrivals == []
+    world.run_until(begun + 3 * SECOND_NS)
+    assert arrivals
+    assert open_links(world, ONE) == [LinkState.OPEN]
 
 
 def test_a_cut_that_is_noticed_and_one_that_is_not() -> None:
     """FLT-01: sockets are reset at both ends, or nothing passes and nobody is told."""
     for silent in (False, True):
-        world = World(pair(), 1, make_broker=Diary)
+        world = World(pair(), 1, Options(dial=False), make_broker=Diary)
         world.run_until(3 * SECOND_NS)
         world.cut(world.links[0], silent)
         told = [len(given(world, address, LinkDown)) for address in (ONE, TWO)]
@@ -92,7 +226,7 @@ def test_a_cut_that_is_noticed_and_one_that_is_not() -> None:
 def test_a_crash_is_noticed_by_its_neighbours_or_not() -> None:
     """FLT-01: a process that dies resets its sockets; a machine that dies does not."""
     for silent in (False, True):
-        world = World(pair(), 1, make_broker=Diary)
+        world = World(pair(), 1, Options(dial=False), make_broker=Diary)
         world.run_until(3 * SECOND_NS)
         world.crash(ONE, silent)
         assert len(given(world, TWO, LinkDown)) == (0 if silent else 1)
@@ -103,7 +237,7 @@ def test_a_crash_is_noticed_by_its_neighbours_or_not() -> None:
 
 def test_a_new_session_has_new_numbers() -> None:
     """Rule 5: frames of the old connection can never be taken for the new one's."""
-    world = World(pair(), 1, make_broker=Diary)
+    world = World(pair(), 1, Options(dial=False), make_broker=Diary)
     world.run_until(3 * SECOND_NS)
     world.bounce(world.links[0])
     world.run_until(world.now_ns + SECOND_NS)

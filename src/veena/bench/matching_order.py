@@ -1,4 +1,7 @@
-"""The cost of one stored constraint against one event, engine by engine: integer, string, tags, SQL, XPath (MAT-04)."""
+"""The cost of one stored constraint against one event, engine by engine: integer, string, tags, SQL, XPath (MAT-04).
+
+The trader's constraints are measured with them, and have no place in the order: the papers do not know them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,17 @@ SINGLE: tuple[tuple[str, Constraint, Callable[[int], Event]], ...] = (
         ("quotes", "sym LIKE 'IB%' AND price > 10"),
         lambda n: Event(topic="quotes", properties={"price": 12.5 + n, "sym": "IBM"}),
     ),
+    (
+        "constraint",
+        "'IB' ~ sym and price > 10",
+        lambda n: Event(topic="quotes", properties={"price": 12.5 + n, "sym": "IBM"}),
+    ),
     ("xpath", "/menu/softdrinks[price>1.80]", lambda _: Event(xml=MENU)),
 )
+
+
+#: Outside the order of the papers.
+UNORDERED = "constraint"
 
 
 def cost_order(events: int = 1_000, passes: int = 15) -> list[tuple[str, float]]:
@@ -44,6 +56,6 @@ def out_of_order(costs: list[tuple[str, float]]) -> list[str]:
     """The places where a later engine was cheaper than the one before."""
     return [
         f"{cheaper} at {low:.3g} us is below {dearer} at {high:.3g} us"
-        for (dearer, high), (cheaper, low) in pairwise(costs)
+        for (dearer, high), (cheaper, low) in pairwise([cost for cost in costs if cost[0] != UNORDERED])
         if low < high
     ]

@@ -13,7 +13,7 @@ from rich.table import Table
 from veena.bench.matching import Result
 from veena.errors import VeenaError
 
-COLUMNS = ("workload", "profiles", "hits %", "match", "scan", "ratio", "mask", "add/rem", "bytes")
+COLUMNS = ("workload", "size", "hits %", "match", "scan", "ratio", "mask", "add/rem", "bytes")
 
 
 class PlotMissing(VeenaError):
@@ -27,19 +27,24 @@ def table(results: list[Result]) -> Table:
         shown.add_column(column, justify="left" if column == "workload" else "right", no_wrap=True)
     for result in results:
         shown.add_row(
-            f"{result.engine} {result.workload}", short(result.profiles), f"{result.match_rate * 100:.2g}",
-            brief(result.us_per_event),
-            f"{result.scan_us_per_event:.0f}" + ("*" if result.scan_profiles < result.profiles else ""),
-            f"{result.ratio_to_scan:.0f}", brief(result.mask_us_per_event),
-            f"{result.add_us:.2g}/{result.remove_us:.2g}", f"{result.bytes_per_profile:.0f}",
+            f"{result.engine} {result.workload}", short(result.profiles), brief(result.match_rate * 100),
+            compact(result.us_per_event),
+            compact(result.scan_us_per_event) + ("*" if result.scan_profiles < result.profiles else ""),
+            compact(result.ratio_to_scan), compact(result.mask_us_per_event),
+            f"{_rough(result.add_us)}/{_rough(result.remove_us)}", f"{result.bytes_per_profile:.0f}",
         )  # fmt: skip
-    notes = ["microseconds an event; mask: destinations only"]
+    notes = ["microseconds, garbage collector off; size: profiles; mask: destinations only"]
     if any(result.scan_profiles < result.profiles for result in results):
         notes.append("* timed on a part of the profiles and scaled")
     notes += [
         f"{r.engine} {r.workload}: {r.us_per_event / r.dict_us_per_event:.2g} plain dict look-ups"
         for r in results
         if r.dict_us_per_event
+    ]
+    notes += [
+        f"{r.engine} {r.workload}: a new form {r.add_new_us:.0f} us to add, {r.add_new_collected_us:.0f} with collector"
+        for r in results
+        if r.add_new_us is not None and r.add_new_collected_us is not None
     ]
     shown.caption = "\n".join(notes)
     shown.caption_justify = "left"
@@ -48,7 +53,20 @@ def table(results: list[Result]) -> Table:
 
 def brief(value: float) -> str:
     """Three digits, and never an exponent."""
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+    return f"{value:.3g}" if value < 99.95 else f"{value:.0f}"
+
+
+def _rough(value: float) -> str:
+    """Two digits, and more only before the point."""
+    return f"{value:.2g}" if value < 99.5 else f"{value:.0f}"
+
+
+def compact(value: float) -> str:
+    """As `brief`, with `k` for thousands and `M` for millions: at most five characters."""
+    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+        if value >= 0.9995 * size:
+            return brief(value / size) + letter
+    return brief(value)
 
 
 def short(number: int) -> str:

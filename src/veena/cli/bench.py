@@ -74,6 +74,10 @@ def _runs(
     from veena.bench import workloads
     from veena.bench.matching_bars import BARS
 
+    known = tuple(dict.fromkeys(found.engine for found in workloads.WORKLOADS))
+    if engine is not None and engine not in known:
+        print(f"veena: --engine {engine!r}: expected one of {', '.join(known)}", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE)
     if engine is None and workload is not None:
         print("veena: --workload needs --engine", file=sys.stderr)
         raise typer.Exit(EXIT_USAGE)

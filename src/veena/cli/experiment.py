@@ -5,9 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from veena.runtime.network_file import Network
+
+#: The networks of the GES paper, beside the sources; an installed package generates all that it measures.
+NETWORKS = Path(__file__).parents[3] / "networks"
+PAPERS = ("ges-22", "ges-22-linked", "ges-78")
+GENERATED = (500, 3000)
+#: Brokers of a cluster in generated networks: the same at both sizes, so that their tables differ by size alone.
+CLUSTER = 8
 
 experiment = typer.Typer(help="Run an experiment of the papers again.", no_args_is_help=True)
 
@@ -45,3 +55,54 @@ def matching_command(
     for name, value in report["claims"].items():
         print(f"{name}: {value if isinstance(value, bool) else f'{value:.3g}'}")
     print(f"figures and matching.json are in {out}")
+
+
+@experiment.command("crossings")
+def crossings_command(
+    network: Annotated[
+        list[Path] | None,
+        typer.Option(help="A network file, any number of times; without it those of the papers and generated ones."),
+    ] = None,
+    generated: Annotated[
+        list[int] | None, typer.Option(help="Brokers of a generated network, any number of times.", min=1)
+    ] = None,
+    cluster: Annotated[int, typer.Option(help="Brokers of a cluster in generated networks.", min=1)] = CLUSTER,
+    events: Annotated[int | None, typer.Option(help="Events a row; by default 24 to 200, by size.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Networks, wants and publishers follow from this number.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Where crossings.json and crossings.png go.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 when a bar is missed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array of rows.")] = False,
+) -> None:
+    """Links that events cross, at match rates of 100 to 0 %, beside the optimum, flooding, TTL flooding, refinement."""
+    from rich.console import Console
+
+    from veena.sim import crossing_report
+    from veena.sim.crossing_experiment import measure
+
+    if out is not None:
+        crossing_report.prepare(out)
+    lines = []
+    with Console(stderr=True).status("networks") as status:
+        for each in _networks(network, generated, cluster, seed):
+            lines += measure(each, events, seed, lambda text, name=each.name: status.update(f"{name}: {text}"))  # type: ignore[misc]
+    rows = crossing_report.plain(lines)
+    if out is not None:
+        (out / "crossings.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        crossing_report.draw(lines, out / "crossings.png")
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        crossing_report.show(lines)
+    if check and any(line.faults for line in lines):
+        raise typer.Exit(1)
+
+
+def _networks(files: list[Path] | None, generated: list[int] | None, cluster: int, seed: int) -> list[Network]:
+    from veena.runtime.network_file import load_network
+    from veena.sim.generate import generate
+
+    if not files and not generated:
+        files = [file for name in PAPERS if (file := NETWORKS / f"{name}.toml").exists()]
+        generated = list(GENERATED)
+    loaded = [load_network(file, connected=True) for file in files or ()]
+    return loaded + [generate(size, seed, cluster=cluster) for size in generated or ()]

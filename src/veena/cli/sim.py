@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,16 @@ import typer
 if TYPE_CHECKING:
     from veena.runtime.network_file import Network
     from veena.sim.run import Report
+
+#: What the table of a run shows of its events, in the order of the report.
+SHOWN = (
+    "events", "expected", "delivered", "missing", "duplicates", "out_of_order", "spurious", "unaccepted",
+    "unacknowledged", "late",
+    "dropped", "expired", "slowest_seconds", "wasted_units", "digest_false_positives", "link_crossings",
+    "optimum_crossings", "flood_crossings", "crossings_per_link_max",
+)  # fmt: skip
+#: What is added up over the seeds of a soak.
+TOTALS = ("events", "expected", "delivered", "missing", "duplicates", "out_of_order", "late", "dropped", "expired")
 
 app = typer.Typer(help="Worlds of real brokers on a virtual clock and network.", no_args_is_help=True)
 
@@ -23,18 +34,28 @@ FaultsOption = Annotated[str, typer.Option("--faults", help="none, links, crash,
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
+EventsOption = Annotated[
+    int | None, typer.Option("--events", min=0, help="Events to publish; by default 50, 150 or 300, by the seed.")
+]
+BrokersOption = Annotated[
+    int | None,
+    typer.Option("--brokers", min=1, help="Brokers of a generated network; by default 22 to 300, by the seed."),
+]
+
+
 @app.command()
 def run(
     seed: Annotated[int, typer.Option(help="Everything that happens follows from this number.")],
     network: NetworkOption = None,
-    events: Annotated[int, typer.Option(min=0, max=0, help="Events to publish; brokers do not route them yet.")] = 0,
+    events: EventsOption = None,
     faults: FaultsOption = "none",
+    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one seed and judge it; exit code 1 when an invariant is broken."""
     from veena.sim.run import run_seed
 
-    report = run_seed(seed, faults, _load(network))
+    report = run_seed(seed, faults, _load(network), events=events, brokers=brokers)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
     else:
@@ -50,36 +71,45 @@ def soak(
     first: Annotated[int | None, typer.Option(help="The first seed; by default 1, or by the clock if timed.")] = None,
     faults: FaultsOption = "all",
     network: NetworkOption = None,
+    events: EventsOption = None,
+    brokers: BrokersOption = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Run seed after seed; exit code 1 and the seed's number when an invariant is broken."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from veena.sim.run import run_seed
+    from veena.sim import soak as soaking
 
     if not (0 < seconds < float("inf")) and not seeds:
         raise typer.BadParameter("say when to stop: --seconds above 0, or --seeds")
-    loaded = _load(network)
-    seed = first if first is not None else (1 if seeds else int(time.time()))
-    end = time.monotonic() + seconds if seconds else None
-    ran, broken = 0, []
+    start = first if first is not None else (1 if seeds else int(time.time()))
+    reports = soaking.soak(
+        start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers
+    )
+    totals: Counter[str] = Counter()
+    broken: list[int] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, disable=as_json, transient=True) as progress:
         task = progress.add_task("seeds", total=seeds or None)
-        while (not seeds or ran < seeds) and (end is None or time.monotonic() < end):
-            report = run_seed(seed, faults, loaded)
+        for report in reports:
+            totals["seeds"] += 1
+            totals.update({name: getattr(report, name) or 0 for name in TOTALS})
+            totals["excused"] += len(report.excused)
             if not report.is_sound:
-                broken.append(seed)
-                progress.console.print(f"seed {seed}: {_verdict(report)}")
-            ran, seed = ran + 1, seed + 1
+                broken.append(report.seed)
+                progress.console.print(f"seed {report.seed}: {_verdict(report)}")
             progress.update(task, advance=1, description=f"seeds, {len(broken)} broken")
     if as_json:
-        typer.echo(json.dumps({"seeds": ran, "faults": faults, "broken": broken}))
+        typer.echo(json.dumps({**totals, "faults": faults, "broken": broken}))
     else:
-        typer.echo(f"{ran} seeds, faults {faults}: {len(broken)} broken {broken or ''}")
+        counts = ", ".join(f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused"))
+        typer.echo(f"{totals['seeds']} seeds, faults {faults}: {len(broken)} broken {broken or ''}\n{counts}")
     if broken:
         where = f" --network {network}" if network is not None else ""
-        typer.echo(f"repeat with: veena sim run --seed {broken[0]} --faults {faults}{where}", err=True)
+        size = f" --brokers {brokers}" if brokers is not None else ""
+        count = f" --events {events}" if events is not None else ""
+        typer.echo(f"repeat with: veena sim run --seed {broken[0]} --faults {faults}{where}{size}{count}", err=True)
         raise typer.Exit(1)
 
 
@@ -104,8 +134,19 @@ def _verdict(report: Report) -> str:
         return (
             f"brokers believe {report.interest_narrower} units to want less, {report.interest_wider} more than they do"
         )
+    if report.wrong:
+        kinds = ("missing", "duplicates", "out_of_order", "spurious", "unaccepted", "unacknowledged")
+        counts = ", ".join(
+            f"{getattr(report, kind)} {kind.replace('_', ' ')}" for kind in kinds if getattr(report, kind)
+        )
+        return f"{counts}: {report.wrong[0]}"
+    if not report.is_sound:
+        return (
+            f"events entered {report.wasted_units} units in vain, and digests explain {report.digest_false_positives}"
+        )
     ways = "every way leads to its unit" if report.hops_judged else "ways not judged: a unit is in pieces for ever"
-    return f"every map right, {ways}, every want known"
+    events = f", {report.delivered:,} deliveries as promised" if report.delivered is not None else ""
+    return f"every map right, {ways}, every want known{events}"
 
 
 def _show(report: Report) -> None:
@@ -116,9 +157,12 @@ def _show(report: Report) -> None:
     table = Table(title=f"seed {report.seed}", show_header=False)
     for name, value in report.options.items():
         table.add_row(name, str(value))
-    for name in ("brokers", "steps", "frames", "virtual_seconds", "trace_hash"):
-        table.add_row(f"[bold]{name}", str(getattr(report, name)))
+    for name in ("brokers", "steps", "frames", "virtual_seconds", *SHOWN, "trace_hash"):
+        value = getattr(report, name)
+        table.add_row(f"[bold]{name}", "[dim]not measured" if value is None else str(value))
     console.print(table)
     for fault in report.faults:
         console.print(f"  {fault}", highlight=False)
+    for line in (*(f"wrong: {each}" for each in report.wrong), *(f"excused: {each}" for each in report.excused[:20])):
+        console.print(f"  {line}", highlight=False, markup=False)
     console.print(f"[{'green' if report.is_sound else 'red'}]{_verdict(report)}")

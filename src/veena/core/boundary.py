@@ -1,30 +1,26 @@
 """What crosses the boundary of the core: Inputs go in, Effects come out. Tests compare lists of these.
 
 A link is named by a number that its driver chose and never uses again: a new connection to the same neighbour is a new
-link, and frames of the old one can no longer be mistaken for its own. Disk is a peer: `Store(ticket)` out,
+link, and frames of the old one can no longer be mistaken for its own. Disk is a peer (`disk`): `Store(ticket)` out,
 `Stored(ticket)` in; nothing that depends on it is said to anybody in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from veena.address import Address, Unit
+from veena.core.disk import Entry, Identity, Place, Stream, Write
+from veena.core.event_frame import EventFrame
 from veena.core.frames import Frame
+from veena.event import EventId
 from veena.matching.engine import Constraint
 
 #: A frame with its number on its connection; 0 for frames outside the sequence.
-Numbered = tuple[int, Frame]
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a broker must not forget: its permanent name, its place, and how often it was started."""
-
-    name: str
-    address: Address
-    incarnation: int
+Numbered = tuple[int, Frame | EventFrame]
+#: What a client has had: the last event of each (publisher, incarnation, lane number).
+Had = dict[tuple[str, int, int], tuple[int, int]]
 
 
 # --- inputs ---
@@ -38,6 +34,8 @@ class LinkUp:
     ordered: bool
     #: The peer's IP address as the transport sees it; empty when there is none.
     ip: str = ""
+    #: Made because this broker asked for it with `Dial`.
+    dialled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +97,30 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class ClientUp:
-    """A client has attached; `session` is a number that its driver never uses again."""
+    """A client has attached; `session` is a number that its driver never uses again.
+
+    `had` is what the client had before it was cut off: it gets nothing of that again. A `reachable` client can be
+    written to by its id (EVT-05). `attributes` say what its device can do and what it is cleared for (`fitness`).
+    """
 
     session: int
     client_id: str
+    had: Had = field(default_factory=dict)
+    #: Of what it had, the events that came under a later id: (stream, place) of the original.
+    skips: frozenset[tuple[Stream, Place]] = frozenset()
+    reachable: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientDown:
-    """A client's connection is gone, and with it what it subscribed to."""
+    """A client's connection is gone, and with it what it subscribed to.
+
+    At once when the client said goodbye; when the connection was `lost`, after a grace in which it may come back.
+    """
 
     session: int
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +142,36 @@ class Unsubscribe:
     subscription: int
 
 
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A client publishes: the event as `EventCodec.frame` makes it, under the incarnation that the client was given."""
+
+    session: int
+    frame: EventFrame
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """What the disk gave for a `Read`: entries from that offset on, without gaps; fewer than asked for at the end."""
+
+    ticket: int
+    entries: Sequence[Entry]
+
+
 ClientInput = ClientUp | ClientDown | Subscribe | Unsubscribe
-Input = LinkUp | LinkDown | Arrived | LinkLoad | Stored | StoreFailed | AskToSpeak | Merged | ClientInput
+Input = (
+    LinkUp
+    | LinkDown
+    | Arrived
+    | LinkLoad
+    | Stored
+    | StoreFailed
+    | LogRead
+    | AskToSpeak
+    | Merged
+    | ClientInput
+    | Publish
+)
 
 
 # --- effects ---
@@ -155,11 +194,28 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
+class Dial:
+    """Connect to this broker at one of these, if it can be done: `LinkUp(dialled=True)` follows then, or nothing."""
+
+    address: Address
+    listen: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
-    """Keep this, synced, and answer `Stored` with the ticket."""
+    """Keep all of this, synced, and answer `Stored` with the ticket; tickets are answered in their order."""
 
     ticket: int
-    identity: Identity
+    writes: tuple[Write, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read entries of the log back and answer `LogRead` with the ticket."""
+
+    ticket: int
+    offset: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,4 +258,72 @@ class ClientRefused:
     reason: str
 
 
-Effect = Send | Close | Store | Unreachable | Reachable | MaySpeak | Restart | ClientRefused
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The incarnation that a client's events have from now on: never given to it before, here or elsewhere."""
+
+    session: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A subscription is acknowledged by all that may expand, up to the client's unit of this level (ACT-02, ACT-05)."""
+
+    session: int
+    subscription: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """An event was accepted: a reliable one is on disk, and on a second one where two copies are asked for."""
+
+    session: int
+    id: EventId
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRefused:
+    """An event was not accepted; `reason` names what is wrong and what to do."""
+
+    session: int
+    id: EventId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand an event to these sessions, each with the subscriptions that it satisfies."""
+
+    frame: EventFrame
+    receivers: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An accepted event will not reach these units: why. It was also published to the dead-letter topic."""
+
+    id: EventId
+    units: tuple[Unit, ...]
+    reason: str
+
+
+Effect = (
+    Send
+    | Close
+    | Dial
+    | Store
+    | Read
+    | Unreachable
+    | Reachable
+    | MaySpeak
+    | Restart
+    | ClientRefused
+    | Welcome
+    | Active
+    | Accepted
+    | PublishRefused
+    | Deliver
+    | DeadLetter
+)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veena.address import Address
+from veena.core.ends import EndStatistics
 from veena.core.hops import HopStatistics
 from veena.core.link import LinkStatistics
+from veena.core.origin import OriginStatistics
 from veena.core.profiles import ProfileStatistics
+from veena.core.router import RouterStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,9 @@ class BrokerStatistics:
     links: tuple[LinkStatistics, ...]
     hops: HopStatistics
     profiles: ProfileStatistics
+    router: RouterStatistics
+    origin: OriginStatistics
+    ends: EndStatistics
     #: Records received, and those among them that told something new.
     records: int
     news: int

@@ -17,7 +17,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from veena.core.boundary import Numbered
-from veena.core.frames import MAX_RANGES, Frame, Received
+from veena.core.event_frame import EventFrame
+from veena.core.frames import MAX_RANGES, AntiEvent, Frame, Received
 from veena.errors import LocalProtocolError, RemoteProtocolError
 
 #: Frames on their way at once: 4,096 of 1 KiB fill a gigabit link with a round trip of 30 ms.
@@ -28,10 +29,12 @@ MAX_WAITING = 65_536
 MAX_BURST = 64
 MAX_BACKOFF = 8
 
+AnyFrame = Frame | EventFrame
+
 
 @dataclass(slots=True)
 class _Sent:
-    frame: Frame
+    frame: AnyFrame
     again_at_ns: int
     pause_ns: int
 
@@ -56,13 +59,18 @@ class Channel:
         self._next_in = 1
         #: By number, ascending: dicts keep the order in which frames were sent.
         self._unacknowledged: dict[int, _Sent] = {}
-        self._waiting: deque[Frame] = deque()
-        self._early: dict[int, Frame] = {}
+        self._waiting: deque[AnyFrame] = deque()
+        self._early: dict[int, AnyFrame] = {}
         self._owes_acknowledgement = False
         self._retransmitted = 0
         self._repeated = 0
 
-    def send(self, frame: Frame, now_ns: int) -> list[Numbered]:
+    @property
+    def next_number(self) -> int:
+        """The number that the next frame given to `send` has, now or when there is room for it."""
+        return self._next_out + len(self._waiting)
+
+    def send(self, frame: AnyFrame, now_ns: int) -> list[Numbered]:
         """What to transmit for this frame now; nothing while the window is full."""
         if self._ordered:
             self._next_out += 1
@@ -74,19 +82,32 @@ class Channel:
             return []
         return [self._transmit(frame, now_ns)]
 
-    def _transmit(self, frame: Frame, now_ns: int) -> Numbered:
+    def take_back(self, duties: int) -> list[int]:
+        """Strip these units from the events that wait for room; the numbers of the copies that this concerns.
+
+        A copy that is for nobody else becomes an anti-event in its place: the two have met (DUP-06).
+        """
+        numbers: list[int] = []
+        for at, frame in enumerate(self._waiting):
+            if isinstance(frame, EventFrame) and frame.to_serve & duties:
+                left = frame.to_serve & ~duties
+                self._waiting[at] = frame.copy(left, frame.served, frame.ttl_ms) if left else AntiEvent()
+                numbers.append(self._next_out + at)
+        return numbers
+
+    def _transmit(self, frame: AnyFrame, now_ns: int) -> Numbered:
         number = self._next_out
         self._next_out += 1
         self._unacknowledged[number] = _Sent(frame, now_ns + self._retransmit_ns, self._retransmit_ns)
         return (number, frame)
 
-    def arrive(self, number: int, frame: Frame) -> list[Frame]:
+    def arrive(self, number: int, frame: AnyFrame) -> list[Numbered]:
         """The frames that are now next in order."""
         if self._ordered:
             if number != self._next_in:
                 raise RemoteProtocolError(f"frame number {number} on an ordered connection; expected {self._next_in}")
             self._next_in += 1
-            return [frame]
+            return [(number, frame)]
         self._owes_acknowledgement = True
         if number < self._next_in or number in self._early:
             self._repeated += 1
@@ -94,9 +115,9 @@ class Channel:
         if number >= self._next_in + WINDOW:
             return []  # beyond what an honest peer may have on its way; it will come again
         self._early[number] = frame
-        ready: list[Frame] = []
+        ready: list[Numbered] = []
         while self._next_in in self._early:
-            ready.append(self._early.pop(self._next_in))
+            ready.append((self._next_in, self._early.pop(self._next_in)))
             self._next_in += 1
         return ready
 

@@ -1,26 +1,38 @@
 """The clients of one broker: their sessions, what each subscribed to, and which of them an event is for.
 
 A client may have several subscriptions; together they are its profile, and an event that satisfies any of them is for
-it once (PRF-01, PRF-06). Subscriptions go when they are cancelled or when the session ends (PRF-07). What the broker
-tells others is the distinct wants, counted (`cover_set`).
+it once (PRF-01, PRF-06). One that attached as reachable can be written to by its id: an event with addressees is for
+the sessions of these clients and nobody else (EVT-05, RTE-04). Whether the client's device and clearances suit an event
+is asked at the end (`fitness`, PRF-03).
 
-The invariant: the engines hold exactly the subscriptions of open sessions.
+Subscriptions go when they are cancelled or when the session ends (PRF-07). After a lost connection they get no more
+events at once, but their wants linger for a grace, as if somebody still had them: a client that dials again and
+subscribes anew finds them told, and nothing is said twice (PRF-08). No session is matched with what lingers; if the
+client does not come back, the removal was scheduled and takes place.
+
+The invariant: the engines hold exactly the subscriptions and ids of open sessions. Every want that was handed out by
+`open` or `subscribe` is handed back once, by `unsubscribe`, `close` or `expire`.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from veena import matching
 from veena.address import Address
-from veena.core.want import Want, make_want
-from veena.errors import LocalProtocolError
-from veena.event import Event
+from veena.core.addressee import AddresseeEngine
+from veena.core.fitness import Fitness
+from veena.core.want import Want, create_engine, make_want, reach_want
+from veena.errors import InvalidEvent, LocalProtocolError
+from veena.event import Event, check_client_id
 from veena.matching.engine import Constraint, Engine
 
 #: Sessions of one broker, and subscriptions of one session: bounds, not limits of the design (CLI-09).
 MAX_SESSIONS = 1 << 20
 MAX_SUBSCRIPTIONS = 1 << 16
+#: Wants that linger: clients that come and go in a storm must not fill the memory; the oldest go first.
+MAX_LINGERING = 1 << 16
 
 
 @dataclass(slots=True)
@@ -28,6 +40,9 @@ class Session:
     """One client's conversation with the broker."""
 
     client_id: str
+    fitness: Fitness
+    #: Profile id and want of a client that can be written to.
+    reach: tuple[int, Want] | None = None
     #: Subscription number -> profile id and want.
     subscriptions: dict[int, tuple[int, Want]] = field(default_factory=dict)
 
@@ -36,6 +51,8 @@ class Session:
 class ClientStatistics:
     sessions: int
     subscriptions: int
+    #: Wants of lost connections whose grace is not over.
+    lingering: int
 
 
 class Clients:
@@ -48,22 +65,63 @@ class Clients:
         #: Profile id -> session and subscription.
         self._profiles: dict[int, tuple[int, int]] = {}
         self._next_profile = 0
+        self._addressees = AddresseeEngine()
+        #: Profile id -> session of a reachable client.
+        self._reachable: dict[int, int] = {}
+        #: Wants that are still told, each with the time when that ends, ascending.
+        self._lingering: deque[tuple[int, Want]] = deque()
 
-    def open(self, session: int, client_id: str) -> None:
+    def open(
+        self, session: int, client_id: str, reachable: bool = False, attributes: Mapping[str, str] | None = None
+    ) -> Want | None:
+        """Begin a session; the want to tell if the client is reachable."""
         if session in self._sessions:
             raise LocalProtocolError(f"session {session} is open already: give each conversation a number of its own")
         if len(self._sessions) >= MAX_SESSIONS:
             raise LocalProtocolError(f"this broker has {MAX_SESSIONS} sessions: try another one")
-        self._sessions[session] = Session(client_id)
+        try:
+            check_client_id(client_id)
+        except InvalidEvent as error:
+            raise LocalProtocolError(str(error)) from None
+        found = Session(client_id, Fitness(attributes or {}))
+        self._sessions[session] = found
+        if not reachable:
+            return None
+        want = reach_want(client_id, len(self._host))
+        found.reach = (self._next_profile, want)
+        self._addressees.add(self._next_profile, client_id, 0)
+        self._reachable[self._next_profile] = session
+        self._next_profile += 1
+        return want
 
-    def close(self, session: int) -> list[Want]:
-        """End a session; the wants that it had."""
+    def close(self, session: int, until_ns: int | None = None) -> list[Want]:
+        """End a session; the wants that are gone with it. With a time given they linger until then."""
         found = self._sessions.get(session)
         if found is None:
             return []
         wants = [self.unsubscribe(session, subscription) for subscription in list(found.subscriptions)]
+        if found.reach is not None:
+            self._addressees.remove(found.reach[0])
+            del self._reachable[found.reach[0]]
+            wants.append(found.reach[1])
         del self._sessions[session]
+        if until_ns is None:
+            return wants
+        # A clock that stepped back must not put a later time behind an earlier one.
+        until_ns = max(until_ns, self._lingering[-1][0]) if self._lingering else until_ns
+        self._lingering.extend((until_ns, want) for want in wants)
+        excess = len(self._lingering) - MAX_LINGERING
+        return [self._lingering.popleft()[1] for _ in range(excess)]
+
+    def expire(self, now_ns: int) -> list[Want]:
+        """The wants whose grace is over."""
+        wants: list[Want] = []
+        while self._lingering and self._lingering[0][0] <= now_ns:
+            wants.append(self._lingering.popleft()[1])
         return wants
+
+    def next_wakeup(self) -> int | None:
+        return self._lingering[0][0] if self._lingering else None
 
     def subscribe(self, session: int, subscription: int, engine: str, constraint: Constraint, scope: int) -> Want:
         """Store a subscription; raise InvalidConstraint, or LocalProtocolError where the numbers are wrong."""
@@ -81,7 +139,7 @@ class Clients:
         want = make_want(engine, constraint, scope)
         slot = (want.kind, want.scope)
         if slot not in self._engines:
-            self._engines[slot] = matching.create(want.engine)
+            self._engines[slot] = create_engine(want.kind)
         self._engines[slot].add(self._next_profile, want.constraint, 0)  # raises for what cannot be read
         found.subscriptions[subscription] = (self._next_profile, want)
         self._profiles[self._next_profile] = (session, subscription)
@@ -99,7 +157,14 @@ class Clients:
         return want
 
     def matching(self, event: Event, origin: Address) -> dict[int, list[int]]:
-        """The sessions that an event published at `origin` is for, each with its matching subscriptions."""
+        """The sessions that an event published at `origin` is for, each with its matching subscriptions; an addressee
+        has none."""
+        found = self._addressed(event) if event.to else self._subscribed(event, origin)
+        return {
+            session: sorted(found[session]) for session in sorted(found) if self._sessions[session].fitness.suits(event)
+        }
+
+    def _subscribed(self, event: Event, origin: Address) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for (_, scope), engine in self._engines.items():
             size = len(self._host) - scope
@@ -107,11 +172,23 @@ class Clients:
                 for profile in engine.match(event):
                     session, subscription = self._profiles[profile]
                     found.setdefault(session, []).append(subscription)
-        return {session: sorted(found[session]) for session in sorted(found)}
+        return found
+
+    def _addressed(self, event: Event) -> dict[int, list[int]]:
+        """One session a client: of several the latest, for the earlier ones may be dead without anybody knowing."""
+        sessions = [self._reachable[profile] for profile in self._addressees.match(event)]
+        latest = {self._sessions[session].client_id: session for session in sessions}
+        return {session: [] for session in latest.values()}
 
     def statistics(self) -> ClientStatistics:
-        return ClientStatistics(len(self._sessions), len(self._profiles))
+        return ClientStatistics(len(self._sessions), len(self._profiles), len(self._lingering))
 
     def check(self) -> None:
         assert len(self._profiles) == sum(len(found.subscriptions) for found in self._sessions.values())
         assert len(self._profiles) == sum(map(len, self._engines.values()))
+        assert (
+            len(self._addressees)
+            == len(self._reachable)
+            == sum(found.reach is not None for found in self._sessions.values())
+        )
+        assert len(self._lingering) <= MAX_LINGERING

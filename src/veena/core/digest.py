@@ -12,11 +12,12 @@ a name of their own, never Python's. Digests of a unit's sub-units merge into th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from veena.core.interest_frames import MAX_DIGEST_BYTES, DigestPart
-from veena.core.want import KINDS, Want
+from veena.core.want import KINDS, READ_CACHE, Want
 from veena.event import parse_tags
 from veena.matching.constraint import constraint_attributes
 from veena.matching.constraint_text import parse_constraint
@@ -53,6 +54,8 @@ def required_atom(want: Want) -> bytes:
         return _tag_atom(parse_tags(str(constraint)))
     if engine == "xpath":
         return ANY_XML
+    if engine == "to":
+        return b"@" + str(constraint).encode()
     return _structured_atom(normal_form(parse_constraint(str(constraint))))
 
 
@@ -84,7 +87,9 @@ def _attribute(name: str, value: object) -> bytes:
 
 
 def event_atoms(event: Event) -> list[bytes]:
-    """Everything of an event that a want could require."""
+    """Everything of an event that a want could require; of one with addressees nothing but these (EVT-05)."""
+    if event.to:
+        return [_hashed(b"@" + client_id.encode()) for client_id in dict.fromkeys(event.to)]
     atoms: list[bytes] = []
     if event.integer is not None:
         atoms.append(b"i" + str(event.integer).encode())
@@ -107,9 +112,20 @@ def _hashed(atom: bytes) -> bytes:
     return blake2b(atom, digest_size=ATOM_BYTES, person=b"veena-atom").digest()
 
 
+@lru_cache(maxsize=READ_CACHE)
+def _atom_of(kind: int, payload: bytes) -> bytes:
+    """Read once, though asked for at every review; a want's scope makes no difference."""
+    return _hashed(required_atom(Want(kind, payload, 0, b"")))
+
+
+def atom_of(want: Want) -> bytes:
+    """The hash by which a digest lets through what a want asks for."""
+    return _atom_of(want.kind, want.payload)
+
+
 def make_part(scope: int, wants: Iterable[Want]) -> DigestPart:
     """The digest of these wants."""
-    return _part(scope, sorted({_hashed(required_atom(want)) for want in wants}))
+    return _part(scope, sorted({atom_of(want) for want in wants}))
 
 
 def _part(scope: int, atoms: list[bytes]) -> DigestPart:
@@ -134,10 +150,10 @@ def merge_parts(scope: int, parts: Iterable[DigestPart]) -> DigestPart:
     blooms = [part.data for part in found if part.bloom]
     if not blooms:
         return _part(scope, exact)
-    bits = bytearray(MAX_DIGEST_BYTES)
+    union = 0
     for data in blooms:
-        for at, byte in enumerate(data):
-            bits[at] |= byte
+        union |= int.from_bytes(data, "little")
+    bits = bytearray(union.to_bytes(MAX_DIGEST_BYTES, "little"))
     for atom in exact:
         for at in _positions(atom):
             bits[at >> 3] |= 1 << (at & 7)

@@ -32,9 +32,13 @@ RELIABLE = 0x0001
 REDELIVERED = 0x0002
 #: It comes out of its order, after a backlog that could not be waited for.
 LATE = 0x0004
+#: A second copy to keep for its origin, not to route.
+COPY = 0x0008
+#: It lay in the log of a broker on its way while its destination was absent: it may come after later ones.
+BACKLOG = 0x0010
 PRIORITY_SHIFT = 8
 PRIORITY_MASK = 0x0F00
-_KNOWN_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
+_KNOWN_FLAGS = RELIABLE | REDELIVERED | LATE | COPY | BACKLOG | PRIORITY_MASK
 
 #: The ttl of an event that lives for ever.
 NO_TTL = (1 << 32) - 1
@@ -98,6 +102,28 @@ class EventFrame:
         self.matching_length = matching_length
         self.tail = tail
         self._section: Section | None = None
+
+    def copy(self, to_serve: int, served: int, ttl_ms: int) -> EventFrame:
+        """One more copy, with other destinations: the tail is the same bytes."""
+        return EventFrame(
+            self.flags,
+            ttl_ms,
+            self.incarnation,
+            self.timestamp,
+            self.sequence,
+            self.origin,
+            to_serve,
+            served,
+            self.publisher_length,
+            self.matching_length,
+            self.tail,
+        )
+
+    def late_copy(self) -> EventFrame:
+        """The same, marked as out of its order."""
+        late = self.copy(self.to_serve, self.served, self.ttl_ms)
+        late.flags |= LATE
+        return late
 
     @property
     def reliable(self) -> bool:

@@ -200,13 +200,23 @@ class Done(Frame, frozen=True):
 
 
 class Refused(Frame, frozen=True):
-    """No way to these units now, or no room: the sender has forgotten the duties, the peer holds them."""
+    """No way to these units now, or no room: the peer holds its duties for them until they are opened.
+
+    The sender has forgotten what came for them with frame `since` and later; 0 when it has forgotten everything.
+    """
 
     units: Units
+    since: U64 = 0
 
 
 class Open(Frame, frozen=True):
     """The refusal of these units is over."""
+
+    units: Units
+
+
+class Held(Frame, frozen=True):
+    """The answer to Refused: nothing for these units follows until they are opened."""
 
     units: Units
 
@@ -219,6 +229,12 @@ class AntiEvent(Frame, frozen=True):
 
     def __post_init__(self) -> None:
         _check_ranges(self.numbers)
+
+
+class Release(Frame, frozen=True):
+    """These events are delivered everywhere: whoever keeps a second copy for the sender may forget it."""
+
+    ids: Annotated[tuple[WireId, ...], Meta(max_length=MAX_IDS)]
 
 
 def done(numbers: Iterable[int]) -> list[Done]:

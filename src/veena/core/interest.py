@@ -6,18 +6,21 @@ destinations are the bits of the event's vector, so `destinations` says at once 
 and super-super-clusters want the event (DST-01, DST-05). Wants of different scopes stand in different engines: one of
 scope s counts only for events that were published inside the client's level-s unit.
 
+An event with a list of addressees is for the clients that it names: of all engines only the one of client ids is asked
+(EVT-05, RTE-04). With `top = "broadcast"`, as in the papers, every event goes to all other units of the highest level,
+and the choice begins inside them (PPP-14); that is off by default, for the digests spare most of these crossings.
+
 The invariant: never narrower than the truth. A unit that has not spoken yet wants all.
 """
 
 from __future__ import annotations
 
-from veena import matching
 from veena.address import Address, Unit
 from veena.core.digest import DigestTest, event_atoms
 from veena.core.interest_frames import STANDING, Digest, Row
 from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
-from veena.core.want import KINDS, want_of
+from veena.core.want import TO, create_engine, known_want
 from veena.event import Event
 from veena.matching.engine import Engine
 
@@ -25,10 +28,11 @@ from veena.matching.engine import Engine
 class InterestMap:
     """The wants of the vertices around one broker."""
 
-    def __init__(self, network: NetworkMap, table: InterestTable, fanout: int) -> None:
+    def __init__(self, network: NetworkMap, table: InterestTable, fanout: int, top: str = "interest") -> None:
         self._map = network
         self._table = table
         self._fanout = fanout
+        self._broadcasts = top == "broadcast"
         self._engines: dict[tuple[int, int], Engine] = {}
         self._ids: dict[tuple[Unit, bytes], int] = {}
         self._next_id = 0
@@ -53,10 +57,10 @@ class InterestMap:
             else:
                 engine = self._engines.get((row.kind, row.scope))
                 if engine is None:
-                    engine = self._engines[row.kind, row.scope] = matching.create(KINDS[row.kind])
+                    engine = self._engines[row.kind, row.scope] = create_engine(row.kind)
                 self._ids[slot] = self._next_id
                 self._next_id += 1
-                engine.add(self._ids[slot], want_of(row).constraint, self.bit(row.unit))
+                engine.add(self._ids[slot], known_want(row).constraint, self.bit(row.unit))
 
     def heard_digest(self, digest: Digest) -> None:
         if self.is_vertex(digest.unit):
@@ -67,9 +71,10 @@ class InterestMap:
 
     def destinations(self, event: Event, origin: Address) -> int:
         """The vector of units around this broker that want, or may want, an event published at `origin`."""
-        vector = 0
-        for (_, scope), engine in self._engines.items():
-            if self._in_scope(origin, scope):
+        vector = self._everywhere()
+        addressed = bool(event.to)  # then it is for the clients it names alone (EVT-05)
+        for (kind, scope), engine in self._engines.items():
+            if (kind == TO) is addressed and self._in_scope(origin, scope):
                 vector |= engine.destinations(event)
         if self._digests:
             atoms = event_atoms(event)
@@ -78,16 +83,24 @@ class InterestMap:
                     vector |= self.bit(unit)
         return vector | self._unknown()
 
+    def _everywhere(self) -> int:
+        """Where every event goes: with `top = "broadcast"` all other units of the highest level (PPP-14, AMB-42)."""
+        vector = 0
+        if self._broadcasts:
+            for unit in self._map.reachable():
+                if len(unit) == 1 and self.is_vertex(unit):
+                    vector |= self.bit(unit)
+        return vector
+
     def _in_scope(self, origin: Address, scope: int) -> bool:
         size = self._map.levels - scope
         return origin[:size] == self._map.host[:size]
 
     def _unknown(self) -> int:
-        """Units of the map that have not spoken: they may want anything."""
+        """Units that have not spoken, or not for long, or cannot be heard: they may want anything (`leases`)."""
         vector = 0
-        for unit in self._map.reachable():
-            if unit != self._map.host and not self._table.has_spoken(unit):
-                vector |= self.bit(unit)
+        for unit in self._table.doubted():
+            vector |= self.bit(unit)
         return vector
 
     def __len__(self) -> int:

@@ -5,16 +5,23 @@ crosses no link above level l (I4, PPP-04). Each row has a version, (epoch, spea
 repeats and detours are harmless, nothing is counted (PPP-06). A withdrawn want stays as a row that says so, until those
 who were cut off have forgotten what they knew.
 
-The invariant: for every unit and want the row with the highest version that was ever heard is kept, and passed on once.
+A speaker ends each batch of rows with a *mark*, a standing row under its own name. Over links that keep order, whatever
+is passed on or told to a new neighbour has marks behind rows; so who has a speaker's mark has, of every want of that
+unit, the row of that version or a later one, whatever way each took: the sender had it, and sent it before. That makes
+versions cumulative, and one number a unit and speaker an acknowledgement of all (`claims`). A digest is complete in
+itself: its version is its mark. Acknowledgements compare numbers, which rise through all lives of a speaker; epochs
+decide between speakers. So what one says after a start is never acknowledged by what it said before.
+
+The invariants: for every unit and want the row with the highest version that was ever heard is kept, and passed on
+once; nothing is ever sent behind a mark that the mark speaks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from veena.address import Address, Unit, format_address
 from veena.core.interest_frames import MAX_DIGESTS, MAX_ROWS, STANDING, Digest, Interest, Row, Version
-from veena.core.want import want_of
 from veena.errors import RemoteProtocolError
 
 #: Rows that a broker keeps: the wants of its cluster's brokers and of its super-cluster's clusters, withdrawn included.
@@ -26,6 +33,9 @@ DIGEST_LEVEL = 2
 MAX_FRAME_BYTES = 256 * 1024
 
 Slot = tuple[Unit, bytes]
+_NO_ROWS: dict[bytes, Row] = {}
+#: Number and epoch of a version: a speaker's numbers rise through all its lives, so the higher pair is the later.
+Pair = tuple[int, int]
 
 
 class InterestTable:
@@ -40,6 +50,14 @@ class InterestTable:
         self._count = 0
         #: What is to be passed on, with the link that it came from.
         self._news: dict[Slot, int | None] = {}
+        self._latest: dict[Unit, Version] = {}
+        #: How far each speaker of a unit was heard completely; of a digest only who told the present one.
+        self._marks: dict[Unit, dict[Address, Pair]] = {}
+        #: Counts changes of marks, and units that spoke for the first time or were forgotten.
+        self.mark_changes = 0
+        self.spoken = 0
+        #: Units that may want anything, whatever the table says: whoever keeps the leases answers.
+        self.doubted: Callable[[], tuple[Unit, ...]] = tuple
 
     def __len__(self) -> int:
         return self._count
@@ -55,18 +73,24 @@ class InterestTable:
         return self._digests.get(unit)
 
     def has_spoken(self, unit: Unit) -> bool:
-        """Whether this unit's speaker was ever heard: before that it may want anything."""
-        return b"" in self._rows.get(unit, {}) or unit in self._digests
+        """Whether this unit's speaker was ever heard to the end: before that it may want anything."""
+        return unit in self._marks
+
+    def marks(self, unit: Unit) -> dict[Address, Pair]:
+        """How far each speaker of a unit was heard completely. Not to be changed."""
+        return self._marks.get(unit, {})
 
     def latest(self, unit: Unit) -> Version | None:
         """The highest version heard of a unit."""
-        versions = [row.version for row in self._rows.get(unit, {}).values()]
-        if unit in self._digests:
-            versions.append(self._digests[unit].version)
-        return max(versions, default=None)
+        return self._latest.get(unit)
 
     def units(self) -> list[Unit]:
         return [*self._rows, *self._digests]
+
+    def is_news(self, row: Row) -> bool:
+        """Whether nothing as late is known of this want."""
+        known = self._rows.get(row.unit, _NO_ROWS).get(row.key)
+        return known is None or known.version < row.version
 
     def learn(self, row: Row, source: int | None, now_ns: int) -> tuple[Row | None, Row] | None:
         """Take in a row; the one before it and itself if it is news."""
@@ -74,8 +98,6 @@ class InterestTable:
         if known is not None and known.version >= row.version:
             return None
         self._check(row.unit)
-        if row.wanted and row.kind != STANDING:
-            want_of(row)
         if known is None:
             if self._count >= MAX_TABLE_ROWS:
                 raise RemoteProtocolError(f"more than {MAX_TABLE_ROWS} rows of interest: no network needs them")
@@ -85,7 +107,9 @@ class InterestTable:
         self._gone_ns.pop(slot, None)
         if not row.wanted:
             self._gone_ns[slot] = now_ns
-        self._news[slot] = source if self._news.get(slot, source) == source else None
+        self._note(slot, row.version, source)
+        if row.kind == STANDING:
+            self._mark(row.unit)[row.version[1]] = pair_of(row.version)
         return known, row
 
     def learn_digest(self, digest: Digest, source: int | None) -> bool:
@@ -94,9 +118,24 @@ class InterestTable:
             return False
         self._check(digest.unit)
         self._digests[digest.unit] = digest
-        slot = (digest.unit, b"digest")
-        self._news[slot] = source if self._news.get(slot, source) == source else None
+        self._note((digest.unit, b"digest"), digest.version, source)
+        marks = self._mark(digest.unit)
+        marks.clear()
+        marks[digest.version[1]] = pair_of(digest.version)
         return True
+
+    def _note(self, slot: Slot, version: Version, source: int | None) -> None:
+        # At the end, even if an earlier row of the same want is still to be passed on: the order is that of versions.
+        before = self._news.pop(slot, source)
+        self._news[slot] = source if before == source else None
+        self._latest[slot[0]] = max(self._latest.get(slot[0], version), version)
+
+    def _mark(self, unit: Unit) -> dict[Address, Pair]:
+        self.mark_changes += 1
+        if unit not in self._marks:
+            self._marks[unit] = {}
+            self.spoken += 1
+        return self._marks[unit]
 
     def _check(self, unit: Unit) -> None:
         """A unit whose wants may be told here is a sibling of one of the host's own units, or one of them."""
@@ -110,12 +149,12 @@ class InterestTable:
             if found is not None:
                 news.append((found, source))
         self._news.clear()
-        return news
+        return sorted(news, key=lambda item: _is_mark(item[0]))
 
     def everything(self) -> list[Row | Digest]:
-        """For a new link, in the order of versions: who has a later row has the earlier ones."""
+        """For a new link: everything, marks last."""
         found: list[Row | Digest] = [row for rows in self._rows.values() for row in rows.values()]
-        return sorted([*found, *self._digests.values()], key=lambda item: item.version)
+        return sorted([*found, *self._digests.values()], key=lambda item: (_is_mark(item), item.version))
 
     def crossing(self, items: Iterable[Row | Digest], level: int) -> list[Row | Digest]:
         """What of this may cross a link of that level."""
@@ -135,6 +174,10 @@ class InterestTable:
         """Drop all that is known of a unit that is out of reach for good; what it wanted."""
         rows = self._rows.pop(unit, {})
         self._digests.pop(unit, None)
+        self._latest.pop(unit, None)
+        if self._marks.pop(unit, None) is not None:
+            self.mark_changes += 1
+            self.spoken += 1
         self._count -= len(rows)
         for key in rows:
             self._gone_ns.pop((unit, key), None)
@@ -146,6 +189,24 @@ class InterestTable:
             assert not self._rows[unit][key].wanted
         for unit in self.units():
             self._check(unit)
+            assert self._latest[unit] >= max((row.version for row in self._rows.get(unit, {}).values()), default=())
+        for unit, marks in self._marks.items():
+            for speaker, pair in marks.items():
+                said = self._digests[unit] if unit in self._digests else self._rows[unit][mark_key(speaker)]
+                assert pair_of(said.version) == pair, "a mark is what was heard"
+
+
+def pair_of(version: Version) -> Pair:
+    return version[2], version[0]
+
+
+def mark_key(speaker: Address) -> bytes:
+    """The key of the standing row of a speaker."""
+    return bytes(speaker)
+
+
+def _is_mark(item: Row | Digest) -> bool:
+    return isinstance(item, Row) and item.kind == STANDING
 
 
 def frames(items: list[Row | Digest]) -> list[Interest]:

@@ -14,17 +14,20 @@ The invariant: a link has a connection id exactly from its Hello to its end, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
 
 from veena.address import Address, format_address, link_level
 from veena.core.boundary import Numbered
-from veena.core.channel import Channel, ChannelStatistics
+from veena.core.channel import AnyFrame, Channel, ChannelStatistics
 from veena.core.connection import ABSENT
-from veena.core.frames import Frame, Goodbye, Heartbeat, Hello, Received
+from veena.core.disk import Identity
+from veena.core.frames import MAX_HEARTBEAT_MS, Frame, Goodbye, Heartbeat, Hello, Received
 from veena.core.settings import Settings
 from veena.core.setup_frames import SetupCancel, SetupRequest
+from veena.core.wire_header import VERSION, VERSION_LOW
 from veena.errors import LocalProtocolError, RemoteProtocolError
 
 #: A peer that does not even say hello within so many heartbeats is closed.
@@ -77,6 +80,8 @@ class Link:
         #: (version, step) that this end has announced.
         self.cost = (0, 0)
         self.cost_changed_ns = now_ns - settings.cost_hold_ns
+        #: The cost step without any load: 1 for a link that was dialled because there was no other way.
+        self.least_step = 0
         self.utilisation = 0.0
         self.outbox: list[Numbered] = []
         #: Why nothing more can be sent: the peer does not take what it is sent. The broker closes such a link.
@@ -84,50 +89,76 @@ class Link:
         #: When this peer was last told everything.
         self.refreshed_ns = now_ns
         self._settings = settings
+        self.ordered = ordered
         self._channel = Channel(ordered, settings.retransmit_ns)
         self._suspect_after_ns = settings.suspect_after_ns
         self._answer_within_ns = settings.answer_within_ns
         self._opened_ns = now_ns
         self.heard_ns = now_ns
+        #: At this time or later the peer held the link for open: when the last heartbeat was sent that it answered.
+        self.answered_ns = now_ns
         self.suspected_ns = 0
+        self._silent_since_ns = 0
         self._next_beat_ns = now_ns + settings.heartbeat_ns
+        #: When this link is next to be looked at; None after anything has happened to it.
+        self._due_ns: int | None = None
         #: When the oldest heartbeat without an answer was sent.
         self._unanswered_ns: int | None = None
         self._echo_ns = 0
         self._round_trip_ns: int | None = None
         self.send(hello, now_ns)
 
-    def send(self, frame: Frame, now_ns: int) -> None:
+    def send(self, frame: AnyFrame, now_ns: int) -> int:
+        """Put a frame into the sequence; its number."""
+        if not self.ordered:
+            self._due_ns = None
+        number = self._channel.next_number
         try:
             self.outbox += self._channel.send(frame, now_ns)
         except LocalProtocolError as error:
             self.blocked = str(error)
+        return number
 
-    def arrive(self, number: int, frame: Frame, now_ns: int) -> list[Frame]:
+    def take_back(self, duties: int) -> list[int]:
+        """Strip these units from what is not on its way yet; the numbers of the copies that this concerns."""
+        return self._channel.take_back(duties)
+
+    def tell(self, frames: Sequence[Frame], now_ns: int) -> None:
+        for frame in frames:
+            self.send(frame, now_ns)
+
+    def arrive(self, number: int, frame: AnyFrame, now_ns: int) -> list[Numbered]:
         """The frames for the broker, in order, heartbeats and acknowledgements taken out."""
-        self.heard_ns = now_ns
+        if self.state is LinkState.SUSPECTED and self.heard_ns < self._silent_since_ns:
+            self.suspected_ns = now_ns  # it speaks again: once more the full patience, to answer in
+        self.heard_ns = now_ns  # it moves what is due to a later time: no need to find out which
         if number == 0:
             return self._outside_sequence(frame, now_ns)
-        ready: list[Frame] = []
-        for item in self._channel.arrive(number, frame):
+        ready: list[Numbered] = []
+        for numbered in self._channel.arrive(number, frame):
+            item = numbered[1]
             if type(item) is Heartbeat:
                 self._beat(item, now_ns)
             elif self.state is LinkState.GREETING and type(item) not in GREETINGS:
                 raise RemoteProtocolError(f"{type(item).__name__} before Hello: greet first")
             else:
-                ready.append(item)
+                ready.append(numbered)
         return ready
 
-    def _outside_sequence(self, frame: Frame, now_ns: int) -> list[Frame]:
+    def _outside_sequence(self, frame: AnyFrame, now_ns: int) -> list[Numbered]:
         if type(frame) is Received:
             self.outbox += self._channel.acknowledged(frame, now_ns)
             return []
         if type(frame) is Goodbye:
-            return [frame]
+            return [(0, frame)]
         raise RemoteProtocolError(f"{type(frame).__name__} without a frame number")
 
     def _beat(self, beat: Heartbeat, now_ns: int) -> None:
+        if self.state is LinkState.SUSPECTED and beat.sent_ns > self._echo_ns:
+            # Heard again: answer at once, or the peer may give up a moment before the next beat.
+            self.send(Heartbeat(now_ns, beat.sent_ns), now_ns)
         self._echo_ns = beat.sent_ns
+        self.answered_ns = max(self.answered_ns, min(beat.echo_ns, now_ns))
         if beat.echo_ns and self._unanswered_ns is not None and beat.echo_ns >= self._unanswered_ns:
             self._round_trip_ns = max(0, now_ns - beat.echo_ns)
             self._unanswered_ns = None
@@ -149,6 +180,7 @@ class Link:
             )
         if hello.address == mine.address:
             raise RemoteProtocolError(f"address {format_address(hello.address)} is this broker's own: take another")
+        self._due_ns = None
         self.neighbour = hello.address
         self.incarnation = hello.incarnation
         self.listen = hello.listen
@@ -163,6 +195,7 @@ class Link:
 
     def tick(self, now_ns: int) -> str | None:
         """Beat, retransmit, and judge; the reason to close when this link is given up."""
+        self._due_ns = None
         self.outbox += self._channel.tick(now_ns)
         if self.state is LinkState.GREETING:
             if now_ns >= self._opened_ns + GREETING_HEARTBEATS * self._settings.heartbeat_ns:
@@ -183,11 +216,18 @@ class Link:
         return unanswered or now_ns >= self.heard_ns + self._suspect_after_ns
 
     def suspect(self, now_ns: int) -> None:
+        self._due_ns = None
         self.state = LinkState.SUSPECTED
-        self.suspected_ns = now_ns
+        self.suspected_ns = self._silent_since_ns = now_ns
 
     def clear(self) -> None:
+        self._due_ns = None
         self.state = LinkState.OPEN
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether it is full and nobody has been told yet: only a loop-free alternate may be used instead."""
+        return self.utilisation >= LOAD_STEPS[-1] and self.cost[1] < len(LOAD_STEPS)
 
     def wanted_step(self) -> int:
         """The cost step that this link should have now."""
@@ -198,15 +238,22 @@ class Link:
             threshold = LOAD_STEPS[step - 1] - (LOAD_HYSTERESIS if step <= announced else 0.0)
             if self.utilisation >= threshold:
                 return step
-        return 0
+        return self.least_step
 
     def acknowledge(self) -> None:
         """Put the acknowledgement of this read's frames behind what goes out."""
+        if self.ordered:
+            return
         frame = self._channel.acknowledgement()
         if frame is not None:
             self.outbox.append((0, frame))
 
     def next_wakeup(self) -> int:
+        if self._due_ns is None:
+            self._due_ns = self._next_due()
+        return self._due_ns
+
+    def _next_due(self) -> int:
         if self.state is LinkState.GREETING:
             due = self._opened_ns + GREETING_HEARTBEATS * self._settings.heartbeat_ns
         elif self.state is LinkState.SUSPECTED:
@@ -241,3 +288,20 @@ def connection_id(one: Hello, other: Hello) -> int:
         digest.update(bytes((len(hello.address), *hello.address)))
         digest.update(hello.incarnation.to_bytes(8, "big") + hello.nonce.to_bytes(8, "big"))
     return int.from_bytes(digest.digest(), "big")
+
+
+def greeting(identity: Identity, settings: Settings, nonce: int, listen: tuple[str, ...]) -> Hello:
+    """The Hello of a broker on a new link."""
+    return Hello(
+        VERSION_LOW,
+        VERSION,
+        settings.network,
+        settings.levels,
+        settings.fanout,  # type: ignore[arg-type]  # checked by Settings
+        identity.address,
+        identity.incarnation,
+        nonce,
+        min(MAX_HEARTBEAT_MS, max(1, settings.heartbeat_ns // 1_000_000)),
+        listen,
+        identity.name,
+    )

@@ -157,6 +157,11 @@ class NetworkMap:
             self._reachable = found
         return self._reachable
 
+    def changes(self, shown: dict[Unit, None]) -> tuple[list[Unit], list[Unit]]:
+        """Which units came into reach and which left it since these were."""
+        reach = self.reachable()
+        return [unit for unit in reach if unit not in shown], [unit for unit in shown if unit not in reach]
+
     def vertices(self) -> list[Unit]:
         """What the map shows: the reachable vertices in order of level, then of id."""
         return sorted(self.reachable(), key=lambda unit: (-len(unit), unit))

@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from veena import matching
-from veena.address import Unit
-from veena.core.boundary import ClientDown, ClientInput, ClientRefused, ClientUp, Subscribe, Unsubscribe
+from veena.address import Address, Unit
+from veena.core.acknowledgement import Acknowledgements
+from veena.core.beyond import Beyond
+from veena.core.boundary import Active, ClientDown, ClientInput, ClientRefused, ClientUp, Subscribe, Unsubscribe
+from veena.core.claimant import Claimant
+from veena.core.claims import MAX_JUMP, Claims, check_version, have_frames
 from veena.core.clients import Clients
+from veena.core.frames import Frame
 from veena.core.interest import InterestMap
-from veena.core.interest_frames import STANDING, Digest, Interest, Row
-from veena.core.interest_table import InterestTable, frames
+from veena.core.interest_frames import STANDING, Claim, Digest, Have, Interest, Row, Version
+from veena.core.interest_table import InterestTable, frames, mark_key
+from veena.core.leases import Leases
 from veena.core.map import NetworkMap
 from veena.core.settings import Settings
 from veena.core.speaker import Speakers
-from veena.core.want import Want, want_of
-from veena.core.wire_faults import DECODE_ERRORS
+from veena.core.superseded import Superseded
+from veena.core.want import Want, unreadable, want_of
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
 
 
@@ -40,15 +45,37 @@ class ProfileStatistics:
 class Profiles:
     """One a broker."""
 
-    def __init__(self, network: NetworkMap, settings: Settings, now_ns: int) -> None:
+    def __init__(
+        self,
+        network: NetworkMap,
+        settings: Settings,
+        now_ns: int,
+        known: tuple[Unit, ...] = (),
+        is_newcomer: bool = False,
+        incarnation: int = 1,
+    ) -> None:
         self._map = network
         self._settings = settings
         self.clients = Clients(network.host)
         self.table = InterestTable(network.host)
-        self.interest = InterestMap(network, self.table, settings.fanout)
-        self.speakers = Speakers(network, self.table, settings.batch_ns, now_ns)
+        self.interest = InterestMap(network, self.table, settings.fanout, settings.top)
+        self.beyond = Beyond(network, self.table, settings.top)
+        if known:
+            self.beyond.restarted(now_ns)
+        self.leases = Leases(network, self.table, settings, known, now_ns)
+        self.table.doubted = self.leases.doubted
+        self.claims = Claims(network, self.leases)
+        self.superseded = Superseded(self.claims)
+        self.speakers = Speakers(
+            network, self.table, settings.batch_ns, now_ns, self.leases.knows_all, self.claims.is_apart, incarnation
+        )
+        self.claimant = Claimant(
+            network, self.table, self.leases, self.claims, settings, self.beyond.is_settled, incarnation
+        )
+        self.acknowledgements = Acknowledgements(network, self.table, self.leases, self.claims)
+        #: Whether what others told is complete, as far as the neighbours know it.
+        self.is_ready = not known and not is_newcomer
         self._elected_version = -1
-        self._missing_ns: dict[Unit, int] = {}
         self._transitions = [0] * network.levels
 
     # --- clients ---
@@ -64,106 +91,187 @@ class Profiles:
 
     def _client(self, given: ClientInput, now_ns: int) -> None:
         if isinstance(given, ClientUp):
-            self.clients.open(given.session, given.client_id)
+            reach = self.clients.open(given.session, given.client_id, given.reachable, given.attributes)
+            if reach is not None:
+                self._count(reach, True, now_ns)
         elif isinstance(given, ClientDown):
-            for want in self.clients.close(given.session):
+            lingers = given.lost and self._settings.grace_ns > 0
+            self.acknowledgements.close(given.session)
+            for want in self.clients.close(given.session, now_ns + self._settings.grace_ns if lingers else None):
                 self._count(want, False, now_ns)
         elif isinstance(given, Subscribe):
             want = self.clients.subscribe(
                 given.session, given.subscription, given.engine, given.constraint, given.scope
             )
             self._count(want, True, now_ns)
+            self.acknowledgements.add(given.session, given.subscription, want)
         else:
             self._count(self.clients.unsubscribe(given.session, given.subscription), False, now_ns)
+            self.acknowledgements.remove(given.session, given.subscription)
 
     def _count(self, want: Want, more: bool, now_ns: int) -> None:
         own = self.speakers.own
         if own.wants.add(want) if more else own.wants.remove(want):
             own.stir(now_ns)
 
+    def observe(self, session: int, subscriptions: tuple[int, ...], origin: Address) -> None:
+        """An event published at `origin` was delivered for these subscriptions: how far they are seen to be active."""
+        self.acknowledgements.observe(session, subscriptions, origin)
+
+    def state(self, session: int, subscription: int) -> tuple[int, int] | None:
+        """(observed, acknowledged) of a subscription, each 0 to the number of levels (ACT); None if there is none."""
+        return self.acknowledgements.state(session, subscription)
+
+    def active(self) -> list[Active]:
+        """The subscriptions that were acknowledged further since this was asked last."""
+        return self.acknowledgements.review()
+
     # --- what others say ---
 
     def handle(self, frame: Interest, link: int, level: int, now_ns: int) -> None:
-        for unit in (*(row.unit for row in frame.rows), *(digest.unit for digest in frame.digests)):
+        # All links of a cluster bring the same rows: most are no news, and cost one look-up each.
+        rows = [row for row in frame.rows if self.table.is_news(row)]
+        for unit in dict.fromkeys((*(row.unit for row in rows), *(digest.unit for digest in frame.digests))):
             if self._map.level(unit) < level:
                 raise RemoteProtocolError(
                     f"the wants of a level-{self._map.level(unit)} unit must not cross a link of level {level}"
                 )
             if max(unit) >= self._settings.fanout:
                 raise RemoteProtocolError(f"wants of {unit}: units here are numbered below {self._settings.fanout}")
-        for row in frame.rows:  # all of them before any: a frame is taken whole or not at all
+        for row in rows:  # all of them before any: a frame is taken whole or not at all
             self._check(row)
-        for row in frame.rows:
+        for digest in frame.digests:
+            self._check_version(digest.unit, digest.version)
+        for row in rows:
             self._learn(row, link, now_ns)
         for digest in frame.digests:
             self._learn_digest(digest, link, now_ns)
 
     def _check(self, row: Row) -> None:
         """Raise RemoteProtocolError unless a row that is news holds a constraint that its engine can read."""
-        known = self.table.row(row.unit, row.key)
-        if not row.wanted or row.kind == STANDING or (known is not None and known.version >= row.version):
-            return
-        want = want_of(row)
-        try:
-            matching.create(want.engine).add(0, want.constraint, 0)
-        except (*DECODE_ERRORS, InvalidConstraint) as error:
-            raise RemoteProtocolError(f"a row of {row.unit} holds no {want.engine} constraint: {error}") from None
+        self._check_version(row.unit, row.version)
+        if row.kind == STANDING and row.key != mark_key(row.version[1]):
+            raise RemoteProtocolError(f"a mark of {row.unit} with the key of another speaker")
+        if row.wanted and row.kind != STANDING:
+            want = want_of(row)
+            reason = unreadable(want.kind, want.payload)
+            if reason is not None:
+                raise RemoteProtocolError(f"a row of {row.unit} holds no {want.engine} constraint: {reason}")
+
+    def _check_version(self, unit: Unit, version: Version) -> None:
+        check_version(unit, version, self._map.levels)
+        latest = self.table.latest(unit)
+        if latest is not None and version[0] > latest[0] + MAX_JUMP:
+            raise RemoteProtocolError(f"wants of {unit} in epoch {version[0]}: count on from {latest[0]}")
+
+    def handle_claims(self, frame: Have, link: int, level: int) -> None:
+        """Who has heard what."""
+        for claim in frame.claims:
+            if self._map.level(claim.who) < level:
+                raise RemoteProtocolError(f"a claim of {claim.who} must not cross a link of level {level}")
+            if any(max(unit) >= self._settings.fanout for unit in (claim.teller, *(mark.unit for mark in claim.marks))):
+                raise RemoteProtocolError(f"a claim of {claim.who} names a unit beyond {self._settings.fanout - 1}")
+            self.claims.check_claim(claim)
+        for claim in frame.claims:
+            if claim.teller == self._map.host:
+                self.claimant.heard_own(claim)
+            else:
+                self.claims.learn(claim, link)
+
+    def snapshot_taken(self) -> None:
+        """A neighbour has told everything that it knows."""
+        self.is_ready = True
 
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:
         news = self.table.learn(row, source, now_ns)
         if news is not None:
+            self.leases.note(row.unit)
+            self.acknowledgements.heard(*news)
             self.interest.heard(*news)
             self.speakers.heard(*news, now_ns)
+            self.beyond.heard(*news)
 
     def _learn_digest(self, digest: Digest, source: int | None, now_ns: int) -> None:
+        before = self.table.digest(digest.unit)
         if self.table.learn_digest(digest, source):
-            self.interest.heard_digest(digest)
+            self.leases.note(digest.unit)
+            self.acknowledgements.heard_digest(digest.unit)
+            self.interest.heard_digest(self.superseded.effective(before, digest))
             self.speakers.heard_digest(digest, now_ns)
+            self.beyond.heard_digest(digest)
 
     # --- time ---
 
     def tick(self, now_ns: int) -> None:
         """Tell what is due."""
+        self.leases.now_ns = now_ns
+        for want in self.clients.expire(now_ns):
+            self._count(want, False, now_ns)
         for item in self.speakers.review(now_ns):
-            self._transitions[self._map.level(item.unit)] += 1
+            self._transitions[self._map.level(item.unit)] += not (isinstance(item, Row) and item.kind == STANDING)
             if isinstance(item, Row):
                 self._learn(item, None, now_ns)
             else:
                 self._learn_digest(item, None, now_ns)
         self.table.expire(now_ns - self._settings.tombstone_ns)
+        self.claimant.review(self.speakers.levels(), now_ns)
+        self.beyond.tick(now_ns)
 
     def map_changed(self, now_ns: int) -> None:
-        """Offices follow the map."""
+        """Offices and leases follow the map."""
+        self.leases.sync()
         if self._map.version != self._elected_version:
             self._elected_version = self._map.version
             self.speakers.elect(now_ns)
+        self.claimant.look_around(self.speakers.levels())
 
     def reconcile(self, now_ns: int) -> bool:
         """Forget units that have been out of reach for long; whether something was forgotten."""
-        reach, forgot = self._map.reachable(), False
-        for unit in self.table.units():
-            if not self.interest.is_vertex(unit) or unit in reach:
-                self._missing_ns.pop(unit, None)
-            elif now_ns - self._missing_ns.setdefault(unit, now_ns) >= self._settings.tombstone_ns // 2:
-                del self._missing_ns[unit]
-                for row in self.table.forget(unit):
-                    self.interest.heard(row, None)
-                    self.speakers.heard(row, None, now_ns)
-                self.interest.forget(unit)
-                forgot = True
-        return forgot
+        self.leases.sync()
+        gone = self.leases.gone_since(now_ns - self._settings.tombstone_ns // 2)
+        for unit in gone:
+            for row in self.table.forget(unit):
+                self.acknowledgements.heard(row, None)
+                self.interest.heard(row, None)
+                self.speakers.heard(row, None, now_ns)
+                self.beyond.heard(row, None)
+            self.interest.forget(unit)
+            self.claims.forget(unit)
+            self.superseded.forget(unit)
+            self.leases.forget(unit)
+        return bool(gone)
+
+    def take_known(self) -> tuple[Unit, ...] | None:
+        """The units around this broker that it has heard of, if there are others than when this was asked last."""
+        return self.leases.take_known()
 
     def next_wakeup(self) -> int | None:
-        return self.speakers.next_wakeup()
+        parts = (self.speakers, self.clients, self.claimant, self.acknowledgements, self.beyond)
+        due = [part.next_wakeup() for part in parts]
+        departure = self.leases.oldest_departure()
+        due.append(None if departure is None else departure + self._settings.tombstone_ns // 2)
+        return min((time for time in due if time is not None), default=None)
 
     # --- passing on ---
 
-    def news(self) -> list[tuple[Row | Digest, int | None]]:
-        return self.table.take_news()
+    def news(self) -> list[tuple[Row | Digest | Claim, int | None]]:
+        """What is to be passed on, claims behind what they are about."""
+        return [*self.table.take_news(), *self.claims.take_news()]
 
-    def frames(self, items: Iterable[Row | Digest], level: int) -> list[Interest]:
+    def everything(self) -> list[Row | Digest | Claim]:
+        """What a new link begins with."""
+        return [*self.table.everything(), *self.claims.everything()]
+
+    def frames(self, items: Iterable[Row | Digest | Claim], level: int) -> list[Frame]:
         """What of this may cross a link of that level."""
-        return frames(self.table.crossing(items, level))
+        wants: list[Row | Digest] = []
+        claims: list[Claim] = []
+        for item in items:
+            if not isinstance(item, Claim):
+                wants.append(item)
+            elif self._map.level(item.who) >= level:
+                claims.append(item)
+        return [*frames(self.table.crossing(wants, level)), *have_frames(claims)]
 
     def statistics(self) -> ProfileStatistics:
         clients = self.clients.statistics()
@@ -181,3 +289,8 @@ class Profiles:
         self.clients.check()
         self.table.check()
         self.speakers.check()
+        self.leases.check()
+        self.claims.check()
+        self.claimant.check()
+        self.acknowledgements.check()
+        self.beyond.check()

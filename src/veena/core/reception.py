@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from veena.core.boundary import AskToSpeak, Effect, Identity, MaySpeak, Merged, Restart
+from veena.core.boundary import AskToSpeak, Effect, MaySpeak, Merged, Restart
 from veena.core.courier import Courier
+from veena.core.disk import Identity
 from veena.core.dissemination import ConnectionTable
 from veena.core.frames import Frame, Routed
 from veena.core.link import Link

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, FANOUTS, MAX_LEVELS
 from veena.core.organisation import ConnectionRules
+from veena.core.wire_header import DEFAULT_MAX_FRAME
 from veena.errors import ConfigError
 
 MILLISECOND_NS = 1_000_000
@@ -48,6 +50,39 @@ class Settings:
         250 * MILLISECOND_NS,
         500 * MILLISECOND_NS,
     )
+    #: What a unit told is believed for so long after its speaker's last sign of life; then it may want anything. Longer
+    #: than suspicion, confirmation and spreading together, so that whoever is no longer waited for has noticed it too,
+    #: and long enough to keep the signs rare.
+    lease_ns: int = 15 * SECOND_NS
+    #: How long what a client wanted is still told after its connection was lost: one that dials again at once causes no
+    #: transitions (PRF-08). 0 withdraws at once.
+    grace_ns: int = 5 * SECOND_NS
+    #: Where events go among the units of the highest level: to those that may want them, or, as in the papers, to all
+    #: (PPP-14).
+    top: Literal["interest", "broadcast"] = "interest"
+    #: The longest event frame; up to 16 MiB.
+    max_frame: int = DEFAULT_MAX_FRAME
+    #: An event that could not be delivered for so long is a dead letter; ends remember twice as long.
+    retention_ns: int = 3600 * SECOND_NS
+    #: Disks that an event is on before it is accepted: 2 survives the loss of any one of them.
+    copies: int = 1
+    #: A broker that keeps second copies publishes them when their origin has been out of reach for so long.
+    takeover_ns: int = 5 * SECOND_NS
+    #: A unit whose acknowledgements lag so long counts as absent: the broker that entered its unit logs for it.
+    absent_after_ns: int = 5 * SECOND_NS
+    #: Who finds others again after an absence gathers their backlogs for so long, to hand them over in order.
+    merge_ns: int = SECOND_NS
+    #: Reliable events that one broker has accepted and not delivered; the next publisher is told to wait.
+    max_open: int = 100_000
+    #: A unit out of reach for so long is dialled directly: suspicion and confirmation come first.
+    dial_after_ns: int = 8 * SECOND_NS
+    #: The same for claims: who has heard of what.
+    claim_ns: tuple[int, ...] = (
+        50 * MILLISECOND_NS,
+        100 * MILLISECOND_NS,
+        250 * MILLISECOND_NS,
+        500 * MILLISECOND_NS,
+    )
     #: Most gateways that a broker keeps at each level, level 0 first (NOP-02), and whom it lets in (NOP-01).
     rules: ConnectionRules = DEFAULT_RULES
 
@@ -56,9 +91,17 @@ class Settings:
             raise ConfigError("settings", "levels", f"{self.levels}", f"use 1 to {MAX_LEVELS}")
         if self.fanout not in FANOUTS:
             raise ConfigError("settings", "fanout", f"{self.fanout}", "use 32 or 64")
+        if self.grace_ns < 0:
+            raise ConfigError("settings", "grace_ns", f"{self.grace_ns}", "use 0 or more nanoseconds")
+        if self.top not in ("interest", "broadcast"):
+            raise ConfigError("settings", "top", repr(self.top), 'use "interest" or "broadcast"')
+        if self.copies not in (1, 2):
+            raise ConfigError("settings", "copies", f"{self.copies}", "use 1 or 2")
         if self.heartbeat_ns <= 0 or self.suspect_after_ns < 2 * self.heartbeat_ns:
             raise ConfigError("settings", "suspect_after_ns", "shorter than two heartbeats", "let two heartbeats pass")
         if self.reconcile_ns < self.suspect_after_ns + self.confirm_after_ns:
             raise ConfigError("settings", "reconcile_ns", "shorter than a confirmed suspicion", "make it longer")
+        if self.lease_ns <= self.suspect_after_ns + self.confirm_after_ns:
+            raise ConfigError("settings", "lease_ns", "shorter than a confirmed suspicion", "make it longer")
         if self.tombstone_ns < 4 * self.reconcile_ns:
             raise ConfigError("settings", "tombstone_ns", "shorter than four times reconcile_ns", "make it longer")

@@ -59,6 +59,28 @@ class Place(Struct, frozen=True, array_like=True, gc=False):
 Places = Annotated[tuple[Place, ...], Meta(max_length=MAX_PLACES)]
 
 
+#: Contacts of one unit: more than die together, and few enough to be kept for every unit of a map.
+MAX_CONTACTS = 4
+#: Statements in a frame: with the longest listen addresses half of what a control frame may hold.
+MAX_STATEMENTS = 64
+
+
+class Statement(Struct, frozen=True, array_like=True, gc=False):
+    """Brokers of a unit that can be dialled, as one of them tells it; the highest (number, teller) counts."""
+
+    unit: UnitPath
+    #: Of a broker about itself its incarnation at first; after that one more than the one before.
+    number: U64
+    teller: UnitPath
+    places: Annotated[tuple[Place, ...], Meta(min_length=1, max_length=MAX_CONTACTS)]
+
+
+class Contacts(Frame, frozen=True):
+    """Whom to dial should a unit of the enclosing one be out of reach."""
+
+    statements: Annotated[tuple[Statement, ...], Meta(max_length=MAX_STATEMENTS)]
+
+
 class Grant(Struct, frozen=True, array_like=True, gc=False):
     """A gateway that a broker keeps free for the requester: dial it and claim the link of this level."""
 

@@ -9,7 +9,9 @@ A speaker has epochs. It opens a new one whenever somebody else has spoken for t
 its first words then have a higher version than anything that was ever heard, and correct what no longer holds. It
 withdraws only what it knows to be gone: a want that it has counted itself, or that was told by a speaker it can reach.
 So where a unit has come apart inside and each part has a speaker, both tell what they know and neither takes back what
-the other told: wider than the truth while it lasts, never narrower.
+the other told: wider than the truth while it lasts, never narrower. And as long as it has not heard all parts of the
+unit, after a start for example, it adds to what was told, takes nothing back, and sets no mark: a unit whose speaker
+has not set one wants all.
 
 The invariant: after a review every want that the unit should tell stands in the table, and of those that it should not
 tell only such as a speaker out of reach has told.
@@ -17,23 +19,39 @@ tell only such as a speaker out of reach has told.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from veena.address import Address, Unit, as_seen
 from veena.core.controllers import controllers
 from veena.core.cover_set import CoverSet
 from veena.core.digest import make_part, merge_digests
-from veena.core.interest_frames import STANDING, Digest, DigestPart, Row, Version
-from veena.core.interest_table import DIGEST_LEVEL, InterestTable
+from veena.core.interest_frames import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
+from veena.core.interest_table import DIGEST_LEVEL, InterestTable, mark_key, pair_of
 from veena.core.map import NetworkMap
-from veena.core.want import Want, want_of
+from veena.core.want import Want, known_want
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
 
 
+def first_number(incarnation: int) -> int:
+    """What a broker counts from in one of its lives: above all that it counted in those before."""
+    return min(incarnation << 32, MAX_COUNT)
+
+
 class Speaker:
     """The voice of one unit of the host."""
 
-    def __init__(self, network: NetworkMap, table: InterestTable, level: int, interval_ns: int) -> None:
+    def __init__(
+        self,
+        network: NetworkMap,
+        table: InterestTable,
+        level: int,
+        interval_ns: int,
+        knows_all: Callable[[int], bool],
+        is_apart: Callable[[Unit], bool],
+        next_number: Callable[[], int],
+    ) -> None:
         self.level = level
         self.unit: Unit = network.own(level)
         self.wants = CoverSet()
@@ -42,11 +60,17 @@ class Speaker:
         #: Digests that other speakers of this unit told while this one is in office, out of reach: another part of the
         #: unit is alive, and what it wants is wanted.
         self._others: dict[Address, tuple[DigestPart, ...]] = {}
+        #: Wants that came since the last review: if a speaker out of reach told them before, they are told again, since
+        #: it may have taken them back.
+        self._renewed: dict[bytes, None] = {}
         self._map = network
         self._host = network.host
         self._levels = network.levels
         self._table = table
         self._interval_ns = interval_ns
+        self._knows_all = knows_all
+        self._is_apart = is_apart
+        self._next_number = next_number
         self._epoch = 0
         self._number = 0
         self.due_ns: int | None = None
@@ -57,6 +81,7 @@ class Speaker:
             if self.level and unit[:-1] == self.unit and self.level <= DIGEST_LEVEL:
                 for row in self._table.rows(unit):
                     self.heard(None, row, now_ns)
+        self._renewed.clear()
         self.stir(now_ns)
 
     def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
@@ -65,9 +90,15 @@ class Speaker:
         for row, change in ((after, self.wants.add), (before, self.wants.remove)):
             if row is not None and row.wanted and row.kind != STANDING and row.scope > self.level:
                 self._counted[row.key] = None
-                changed = change(want_of(row)) or changed
-        if changed:
+                self._renewed[row.key] = None
+                changed = change(known_want(row)) or changed
+        if changed or (after is not None and self._renewed):
             self.stir(now_ns)
+
+    def heard_inner(self, now_ns: int) -> None:
+        """The digest of a sub-unit changed."""
+        self._renewed[b""] = None
+        self.stir(now_ns)
 
     def heard_other(self, digest: Digest, now_ns: int) -> None:
         """Somebody else told a digest of this unit."""
@@ -88,21 +119,44 @@ class Speaker:
         if self.due_ns is None or now_ns < self.due_ns:
             return []
         self.due_ns = None
-        return list(self._rows()) if self.level < DIGEST_LEVEL else list(self._digest())
+        sure = self.level == 0 or self._knows_all(self.level)
+        certain = sure and not self._is_apart(self.unit)
+        if not certain:
+            self.stir(now_ns)
+        return list(self._rows(sure, certain)) if self.level < DIGEST_LEVEL else list(self._digest(sure))
 
-    def _rows(self) -> list[Row]:
+    def _rows(self, sure: bool, certain: bool) -> list[Row]:
         told = {row.key: row for row in self._table.rows(self.unit)}
         new = [want for key, want in self.wants.told.items() if key not in told]
-        gone = [row for key, row in told.items() if key not in self.wants.told and self._knows_gone(row)]
+        gone = [row for key, row in told.items() if key not in self.wants.told and certain and self._knows_gone(row)]
         for row in gone:
             self._counted.pop(row.key, None)
-        rows: list[Row] = []
-        if not self._table.has_spoken(self.unit):
-            rows.append(Row(self.unit, b"", self._version(), True, STANDING, b"", 0))
+        rows = [
+            Row(self.unit, row.key, self._version(), row.wanted, row.kind, row.payload, row.scope)
+            for row in (self._orphans(told) if sure else ())
+        ]
         # First what is wanted in addition, then what no longer is: at no time less than the truth.
         rows += [Row(self.unit, w.key, self._version(), True, w.kind, w.payload, w.scope) for w in new]
         rows += [Row(self.unit, row.key, self._version(), False, row.kind, b"", row.scope) for row in gone]
+        unmarked = rows or any(self._is_unmarked(row) for row in told.values() if row.version[1] == self._host)
+        if sure and (unmarked or not self._table.has_spoken(self.unit)):
+            rows.append(Row(self.unit, mark_key(self._host), self._version(), True, STANDING, b"", 0))
         return rows
+
+    def _orphans(self, told: dict[bytes, Row]) -> list[Row]:
+        """Wants that another speaker told without setting a mark behind them: if it left its office, nobody will. And
+        those that came anew while the one who told them is out of reach."""
+        renewed, self._renewed = self._renewed, {}
+        return [
+            row
+            for key, row in told.items()
+            if row.version[1] != self._host
+            and key in self.wants.told
+            and (self._is_unmarked(row) or (key in renewed and not self._reaches(row.version[1])))
+        ]
+
+    def _is_unmarked(self, row: Row) -> bool:
+        return self._table.marks(self.unit).get(row.version[1], (0, 0)) < pair_of(row.version)
 
     def _knows_gone(self, row: Row) -> bool:
         return row.key in self._counted or self._reaches(row.version[1])
@@ -111,13 +165,19 @@ class Speaker:
         """Whether a speaker of the unit can be heard inside it: then the two have one view."""
         return speaker == self._host or as_seen(self._host, speaker) in self._map.reachable()
 
-    def _digest(self) -> list[Digest]:
+    def _digest(self, sure: bool) -> list[Digest]:
         parts = tuple(self._parts())
         known = self._table.digest(self.unit)
-        self._others = {speaker: told for speaker, told in self._others.items() if not self._reaches(speaker)}
+        if not sure:
+            if known is None:
+                return []
+            parts = tuple(merge_digests(parts, known.parts))
+        if sure:
+            self._others = {speaker: told for speaker, told in self._others.items() if not self._reaches(speaker)}
         if self._others:
             parts = tuple(merge_digests(parts, *self._others.values()))
-        if known is not None and known.parts == parts:
+        renewed, self._renewed = self._renewed, {}
+        if known is not None and known.parts == parts and (not renewed or self._reaches(known.version[1])):
             return []
         return [Digest(self.unit, self._version(), parts)]
 
@@ -134,19 +194,32 @@ class Speaker:
 
     def _version(self) -> Version:
         latest = self._table.latest(self.unit)
-        if latest is not None and (latest[0], latest[1]) != (self._epoch, self._host):
-            self._epoch, self._number = max(latest[0], self._epoch) + 1, 0
+        if latest is not None and latest > (self._epoch, self._host, self._number):
+            self._epoch = min(max(latest[0], self._epoch) + 1, MAX_COUNT)
         elif latest is None and not self._epoch:
             self._epoch = 1
-        self._number += 1
+        self._number = self._next_number()
         return (self._epoch, self._host, self._number)
 
 
 class Speakers:
     """All the units that the host speaks for."""
 
-    def __init__(self, network: NetworkMap, table: InterestTable, intervals_ns: tuple[int, ...], now_ns: int) -> None:
+    def __init__(
+        self,
+        network: NetworkMap,
+        table: InterestTable,
+        intervals_ns: tuple[int, ...],
+        now_ns: int,
+        knows_all: Callable[[int], bool],
+        is_apart: Callable[[Unit], bool],
+        incarnation: int,
+    ) -> None:
         self._map = network
+        #: The last number of a version: one row of numbers for all offices, so that it outlives each.
+        self._number = first_number(incarnation)
+        self._knows_all = knows_all
+        self._is_apart = is_apart
         self._table = table
         self._intervals_ns = intervals_ns
         self._speaking: dict[int, Speaker] = {0: self._make(0)}
@@ -154,7 +227,11 @@ class Speakers:
 
     def _make(self, level: int) -> Speaker:
         interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
-        return Speaker(self._map, self._table, level, interval)
+        return Speaker(self._map, self._table, level, interval, self._knows_all, self._is_apart, self._next_number)
+
+    def _next_number(self) -> int:
+        self._number = min(self._number + 1, MAX_COUNT)
+        return self._number
 
     @property
     def own(self) -> Speaker:
@@ -192,7 +269,7 @@ class Speakers:
         level = self._map.levels - len(digest.unit)
         above = self._speaking.get(level + 1)
         if above is not None and above.unit == digest.unit[:-1]:
-            above.stir(now_ns)
+            above.heard_inner(now_ns)
         own = self._speaking.get(level)
         if own is not None and own.unit == digest.unit:
             own.heard_other(digest, now_ns)

@@ -7,6 +7,8 @@ hash of the three, so that tables need not hold texts to compare them.
 The scope is a level: 1 is the cluster of the client, the number of levels the whole system. A want of scope s is told
 inside the client's level-s unit and nowhere else: a unit of level l passes on upwards only wants with s > l (PRF-10).
 
+A want of kind `to` is a client that can be written to by its id (`addressee`); brokers make it, no subscription does.
+
 `covers` says that whoever gets what the wide want asks for gets what the narrow one does: the same topic without a
 selector, a wider range, a tag left open; and the wide one must reach at least as far. Never wrongly true.
 """
@@ -14,18 +16,26 @@ selector, a wider range, a tag left open; and the wide one must reach at least a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
 
 from veena import matching
+from veena.core.addressee import AddresseeEngine
 from veena.core.interest_frames import MAX_CONSTRAINT_BYTES, Row
+from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidConstraint, RemoteProtocolError
-from veena.matching.engine import Constraint
+from veena.matching.engine import Constraint, Engine
 
 #: The engines by the number they have on the wire; a number is never used again.
-KINDS: tuple[str, ...] = ("integer", "topic", "tags", "selector", "xpath", "constraint")
-TOPIC, SELECTOR = KINDS.index("topic"), KINDS.index("selector")
+KINDS: tuple[str, ...] = ("integer", "topic", "tags", "selector", "xpath", "constraint", "to")
+TOPIC, SELECTOR, TO = KINDS.index("topic"), KINDS.index("selector"), KINDS.index("to")
+#: What a client may subscribe with: somebody's id is no constraint of others.
+SUBSCRIBED: tuple[str, ...] = KINDS[:TO]
+
+#: Constraints that are remembered as read: those of a super-cluster, 200 bytes each.
+READ_CACHE = 1 << 14
 
 _encoder = msgspec.msgpack.Encoder(order="sorted")
 _decoder = msgspec.msgpack.Decoder(int | str | tuple[str, str | dict[str, str]])
@@ -51,39 +61,71 @@ class Want:
 
     @property
     def bucket(self) -> tuple[int, str]:
-        """Wants in different buckets never cover each other: topics by name, the rest by engine."""
+        """Wants in different buckets never cover each other: topics and client ids by name, the rest by engine."""
         if self.kind in (TOPIC, SELECTOR):
             constraint = self.constraint
             return TOPIC, constraint if isinstance(constraint, str) else str(constraint[0])  # type: ignore[index]
-        return self.kind, ""
+        return self.kind, str(self.constraint) if self.kind == TO else ""
+
+
+def create_engine(kind: int) -> Engine:
+    """An empty engine for the wants of this kind."""
+    return AddresseeEngine() if kind == TO else matching.create(KINDS[kind])
 
 
 def make_want(engine: str, constraint: Constraint, scope: int) -> Want:
     """The want of a subscription. Whether its text can be read says the engine that stores it."""
-    if engine not in KINDS:
-        raise InvalidConstraint(str(constraint), 0, f"engine {engine!r}: expected one of {', '.join(KINDS)}")
+    if engine not in SUBSCRIBED:
+        raise InvalidConstraint(str(constraint), 0, f"engine {engine!r}: expected one of {', '.join(SUBSCRIBED)}")
     kind = KINDS.index(engine)
     if kind == SELECTOR and isinstance(constraint, tuple) and not str(constraint[1]).strip():
         kind, constraint = TOPIC, constraint[0]  # an empty selector is the topic alone (MAT-21)
     payload = _encoder.encode(constraint)
     if len(payload) > MAX_CONSTRAINT_BYTES:
         raise InvalidConstraint(str(constraint), 0, f"a constraint has at most {MAX_CONSTRAINT_BYTES} bytes")
-    return _keyed(kind, payload, scope)
+    return keyed_want(kind, payload, scope)
+
+
+def reach_want(client_id: str, scope: int) -> Want:
+    """The want of a client that can be written to by its id."""
+    return keyed_want(TO, _encoder.encode(client_id), scope)
+
+
+def known_want(row: Row) -> Want:
+    """The want of a row of the table: its key was compared when it came in (`want_of`)."""
+    return Want(row.kind, row.payload, row.scope, row.key)
 
 
 def want_of(row: Row) -> Want:
     """The want that a row tells of; raise RemoteProtocolError if it is none."""
     if row.kind >= len(KINDS):
         raise RemoteProtocolError(f"a row of {row.unit} names engine {row.kind}: there is no such engine")
-    want = _keyed(row.kind, row.payload, row.scope)
+    want = keyed_want(row.kind, row.payload, row.scope)
     if want.key != row.key:
         raise RemoteProtocolError(f"a row of {row.unit} has a key that is not the hash of its constraint")
     return want
 
 
-def _keyed(kind: int, payload: bytes, scope: int) -> Want:
+def keyed_want(kind: int, payload: bytes, scope: int) -> Want:
+    """The want of these three; what the payload holds is not looked at."""
     digest = blake2b(bytes((kind, scope)) + payload, digest_size=16, person=b"veena-want")
     return Want(kind, payload, scope, digest.digest())
+
+
+@lru_cache(maxsize=READ_CACHE)
+def unreadable(kind: int, payload: bytes) -> str | None:
+    """Why the engine of this kind cannot read a constraint; None if it can. Several units tell the same want."""
+    try:
+        create_engine(kind).add(0, _decoder.decode(payload), 0)
+    except (*DECODE_ERRORS, InvalidConstraint) as error:
+        return str(error)
+    return None
+
+
+@lru_cache(maxsize=READ_CACHE)
+def _constraint(payload: bytes) -> Constraint:
+    constraint: Constraint = _decoder.decode(payload)
+    return constraint
 
 
 def covers(wide: Want, narrow: Want) -> bool:
@@ -94,4 +136,4 @@ def covers(wide: Want, narrow: Want) -> bool:
         return True
     if wide.kind == TOPIC and narrow.kind == SELECTOR:
         return wide.bucket == narrow.bucket
-    return wide.kind == narrow.kind and matching.covers(wide.engine, wide.constraint, narrow.constraint)
+    return wide.kind == narrow.kind != TO and matching.covers(wide.engine, wide.constraint, narrow.constraint)

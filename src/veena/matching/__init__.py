@@ -8,6 +8,7 @@ imported when they are first asked for: a broker that never sees XML never loads
 from __future__ import annotations
 
 import importlib
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from veena.errors import VeenaError
@@ -56,7 +57,9 @@ def create(name: str) -> Engine:
 
 
 def from_snapshot(snapshot: Snapshot) -> Engine:
-    """The engine that a snapshot was taken of."""
+    """The engine that a snapshot was taken of; raise ValueError when it is none, or not whole."""
+    if not isinstance(snapshot, dict):
+        raise ValueError(f"a snapshot is a dict of columns, found {type(snapshot).__name__}")
     return _engine_class(str(snapshot.get("engine"))).from_snapshot(snapshot)
 
 
@@ -86,6 +89,7 @@ def compile_xpath(text: str, namespaces: Mapping[str, str] | None = None) -> Com
     return xpath.compile_xpath(text, namespaces)
 
 
+@lru_cache(maxsize=64)
 def _module(name: str) -> ModuleType:
     if name not in ENGINES:
         raise UnknownEngine(f"matching engine {name!r}: expected one of {', '.join(ENGINES)}")

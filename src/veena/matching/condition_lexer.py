@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from string import ascii_letters
 from typing import Final
 
 from veena.errors import InvalidConstraint
+from veena.matching.condition import Attribute, Literal
+from veena.matching.engine import check_text
 from veena.matching.formula import Number, Scalar
 
 #: A text this long is no predicate but a mistake or an attack; a term is rarely longer than 60 characters.
@@ -37,33 +38,16 @@ NAME_CHARACTER: Final = "A-Za-z0-9_$\u0080-\U0010ffff"
 _NAME: Final = rf"[A-Za-z_$\u0080-\U0010ffff][{NAME_CHARACTER}]*+"
 _SPACES: Final = " \t\n\r\f"
 
-#: By the first character of a word; what is not ASCII begins a name.
-_KINDS: Final[Mapping[str, str]] = {
-    "": "none",
-    "'": "text",
-    **dict.fromkeys("0123456789.", "number"),
-    **dict.fromkeys(ascii_letters + "_$", "name"),
-    **dict.fromkeys("=<>!~+-*/(),", "symbol"),
-}
-
+_LITERAL_STARTS: Final = frozenset("'0123456789.")
 _NAME_STARTS: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Sc", "Pc"})
 _NAME_PARTS: Final = _NAME_STARTS | {"Nd", "Mc", "Mn", "Cf"}
 
 
-class Token:
-    """A word of the text; not changed once made. A plain class: a text has dozens."""
-
-    __slots__ = ("kind", "place", "slot", "text", "value")
-
-    def __init__(self, kind: str, text: str, place: int, value: Scalar = "", slot: int = -1) -> None:
-        #: name, text, number, word (a keyword, in its canonical spelling), symbol or end
-        self.kind = kind
-        self.text = text
-        #: Among the words of the text; `position_of` has the character, which only a complaint needs.
-        self.place = place
-        #: Of a literal, and its place among the literals of the text; -1 for all other words.
-        self.value = value
-        self.slot = slot
+#: A word as the parsers take it: a name and a literal are already what they become in the tree, and a symbol or a
+#: keyword is its canonical spelling. No name is spelt like a keyword.
+Word = str | Attribute | Literal
+#: Stands behind the last word.
+END: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +57,13 @@ class Lexicon:
     pattern: re.Pattern[str]
     #: The literals alone, for cutting a text at them; its one group makes `split` keep them.
     literals: re.Pattern[str]
-    #: How a word that may be a keyword is looked up in `words`.
+    #: Symbols and keywords by their canonical spelling.
+    fixed: Mapping[str, str]
+    #: From a keyword as written to its canonical spelling.
     fold: Callable[[str], str]
-    words: Mapping[str, str]
+    #: How names begin that the language keeps for itself, nothing for none; the check complains of them by ValueError.
+    reserved: str
+    check_reserved: Callable[[str], object]
     #: From the literal as written to its value; both raise ValueError with the reason.
     text_value: Callable[[str], str]
     number_value: Callable[[str], Number]
@@ -87,64 +75,94 @@ def lexicon(
     *,
     text: str,
     number: str,
-    symbols: str,
+    symbols: tuple[str, ...],
+    words: tuple[str, ...],
     fold: Callable[[str], str],
-    words: Mapping[str, str],
     text_value: Callable[[str], str],
     number_value: Callable[[str], Number],
     hints: Mapping[str, str],
+    reserved: str = "",
+    check_reserved: Callable[[str], object] = str.isascii,
 ) -> Lexicon:
     """Put a language together from its fragments of pattern."""
     # A number touches neither a name nor another number, so that a search finds it where a pass from the start does.
     bounded = rf"(?<![{NAME_CHARACTER}.])(?:{number})(?![{NAME_CHARACTER}.])"
+    longer = [re.escape(symbol) for symbol in symbols if len(symbol) > 1]
+    single = re.escape("".join(symbol for symbol in symbols if len(symbol) == 1))
     # Each word takes the space behind it along, which saves every second step. What is no word leaves the group empty.
-    pattern = rf"(?:({_NAME}|{symbols}|{text}|{bounded})|.)[{_SPACES}]*+"
+    pattern = rf"(?:({_NAME}|{'|'.join(longer)}|[{single}]|{text}|{bounded})|.)[{_SPACES}]*+"
     # What no literal begins with is passed over before the longer question is put.
     literals = rf"(?=['0-9.])({text}|{bounded})"
     return Lexicon(
         re.compile(pattern, re.DOTALL),
         re.compile(literals, re.DOTALL),
-        fold, words, text_value, number_value, hints,
+        {word: word for word in (*symbols, *words)},
+        fold, reserved, check_reserved, text_value, number_value, hints,
     )  # fmt: skip
 
 
-def lex(text: str, lexicon: Lexicon) -> list[Token]:
-    """Cut the text into tokens, the last of kind `end`; raise InvalidConstraint at what is no word."""
+def lex(text: str, lexicon: Lexicon, values: Sequence[Scalar] | None = None) -> list[Word]:
+    """Cut the text into words, with `END` behind the last; raise InvalidConstraint at what is no word.
+
+    `values` are those of the literals, where they are known already.
+    """
     check_length(text)
-    tokens: list[Token] = []
-    slot = terms = 0
-    words, fold = lexicon.words, lexicon.fold
-    found = lexicon.pattern.findall(text.lstrip(_SPACES))
-    for place, word in enumerate(found):
-        kind = _KINDS.get(word[:1], "name")
-        if kind == "symbol":
-            tokens.append(Token(kind, word, place))
-            continue
-        if kind == "name":
-            keyword = words.get(fold(word))
-            if keyword is not None:
-                tokens.append(Token("word", keyword, place))
+    words: list[Word] = lexicon.pattern.findall(text.lstrip(_SPACES))
+    fixed, reserved = lexicon.fixed, lexicon.reserved
+    # Asked once a text rather than once a name.
+    is_plain = text.isascii() and END not in words and (not reserved or reserved not in text)
+    place = slot = 0
+    try:
+        for place, word in enumerate(words):
+            # Most words are symbols and keywords in their usual spelling, which stay as they are.
+            if word in fixed:
                 continue
-            if not word.isascii() and (offset := _misfit(word)) >= 0:
-                reason = f"a name cannot hold {described(word[offset])}"
-                raise InvalidConstraint(text, position_of(text, lexicon, place) + offset, reason)
-            tokens.append(Token(kind, word, place))
-        elif kind == "none":
-            position = position_of(text, lexicon, place)
-            raise InvalidConstraint(text, position, _why_bad(text, position, lexicon))
-        else:
-            try:
-                value = lexicon.text_value(word) if kind == "text" else lexicon.number_value(word)
-            except ValueError as error:
-                raise InvalidConstraint(text, position_of(text, lexicon, place), str(error)) from None
-            tokens.append(Token(kind, word, place, value, slot))
-            slot += 1
-        terms += 1
-        if terms > MAX_TERMS:
-            reason = f"more than {MAX_TERMS} names and literals; split the text up"
-            raise InvalidConstraint(text, position_of(text, lexicon, place), reason)
-    tokens.append(Token("end", "", len(found)))
-    return tokens
+            assert isinstance(word, str)
+            first = word[:1]
+            if first in _LITERAL_STARTS:
+                if values is not None:
+                    value = values[slot]
+                else:
+                    value = lexicon.text_value(word) if first == "'" else lexicon.number_value(word)
+                words[place] = Literal(value, slot)
+                slot += 1
+            elif (keyword := fixed.get(lexicon.fold(word))) is not None:
+                words[place] = keyword
+            else:
+                if not is_plain:
+                    _check_name(text, lexicon, place, word)
+                words[place] = Attribute(word)
+    except ValueError as error:
+        raise InvalidConstraint(text, position_of(text, lexicon, place), str(error)) from None
+    if len(words) > MAX_TERMS:
+        _check_terms(text, lexicon, words)
+    words.append(END)
+    return words
+
+
+def _check_terms(text: str, lexicon: Lexicon, words: list[Word]) -> None:
+    terms = [place for place, word in enumerate(words) if not isinstance(word, str)]
+    if len(terms) > MAX_TERMS:
+        reason = f"more than {MAX_TERMS} names and literals; split the text up"
+        raise InvalidConstraint(text, position_of(text, lexicon, terms[MAX_TERMS]), reason)
+
+
+def _check_name(text: str, lexicon: Lexicon, place: int, word: str) -> None:
+    """Complain unless the word is a name that may be used; an empty one was no word at all."""
+    if lexicon.reserved and word.startswith(lexicon.reserved):
+        lexicon.check_reserved(word)
+    if word and (word.isascii() or (offset := _misfit(word)) < 0):
+        return
+    position = position_of(text, lexicon, place)
+    if not word:
+        raise InvalidConstraint(text, position, _why_bad(text, position, lexicon))
+    raise InvalidConstraint(text, position + offset, f"a name cannot hold {described(word[offset])}")
+
+
+def written(text: str, lexicon: Lexicon, place: int) -> str:
+    """The word at this place as it stands in the text."""
+    found: list[str] = lexicon.pattern.findall(text.lstrip(_SPACES))
+    return found[place] if place < len(found) else END
 
 
 def position_of(text: str, lexicon: Lexicon, place: int) -> int:
@@ -158,6 +176,7 @@ def check_length(text: str) -> None:
     if len(text) > MAX_TEXT_LENGTH:
         reason = f"the text has {len(text)} characters; at most {MAX_TEXT_LENGTH} are taken"
         raise InvalidConstraint(text, MAX_TEXT_LENGTH, reason)
+    check_text(text)
 
 
 def _misfit(word: str) -> int:
@@ -174,10 +193,10 @@ def _why_bad(text: str, position: int, lexicon: Lexicon) -> str:
         return "this text literal is not closed; it ends with a single quote"
     if character.isascii() and (character.isdigit() or character == "."):
         rest = re.compile(rf"[{NAME_CHARACTER}.]*").match(text, position)
-        written = shortened(rest.group() if rest else character)
+        found = shortened(rest.group() if rest else character)
         if position and re.match(rf"[{NAME_CHARACTER}]", text[position - 1]):
-            return f"{written} touches the word before it; a name has no dots, and a number stands apart"
-        return f"{written} is no number"
+            return f"{found} touches the word before it; a name has no dots, and a number stands apart"
+        return f"{found} is no number"
     hint = lexicon.hints.get(character)
     return f"{described(character)} has no meaning here" + ("" if hint is None else f"; {hint}")
 

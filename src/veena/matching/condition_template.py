@@ -6,7 +6,7 @@ its *template*, and the literals are its *constants*. The first text with a key 
 constants into the slots of that tree (MAT-22).
 
     key, constants = template(text, SELECTOR)              # about 3 us
-    known = Template(parse_selector(text), len(constants)) # once a key
+    known = Template.of(parse_selector(text), len(constants)) # once a key
     rows = known.rows(constants)                           # the same as rows_of(normal_form(parse_selector(text)))
 
 `Templates` does all of it with a bounded memory: an engine calls `Templates(SELECTOR).rows(text)` and nothing else.
@@ -23,20 +23,22 @@ stores once anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from veena.matching.condition import Condition, Conjunction, Disjunction, Like, Not
 from veena.matching.condition_binding import bound
-from veena.matching.condition_lexer import Lexicon, check_length
-from veena.matching.constraint_text import CONSTRAINT_LEXICON, parse_constraint
+from veena.matching.condition_lexer import Lexicon, Word, check_length, lex
+from veena.matching.constraint_text import CONSTRAINT_LEXICON, CONSTRAINT_MEANINGS, parse_constraint
 from veena.matching.formula import Scalar
-from veena.matching.index_plan import plan_of
+from veena.matching.index_plan import Plan, plan_of
+from veena.matching.index_plan_words import plan_of_words
 from veena.matching.index_rows import Row, rows_of
 from veena.matching.like import MAX_GAPPED_LIKES
 from veena.matching.normal_form import normal_form
-from veena.matching.selector_text import SELECTOR_LEXICON, parse_selector
+from veena.matching.selector_text import SELECTOR_LEXICON, SELECTOR_MEANINGS, parse_selector
 
 #: Templates that one engine remembers. A thousand shapes serve a million subscribers; a client that makes up new ones
 #: only pushes the oldest out.
@@ -51,12 +53,16 @@ class Language:
     """One of the two predicate languages, as a text is read."""
 
     name: str
-    parse: Callable[[str], Condition]
+    #: Of a text, and of its words where they are known already.
+    parse: Callable[..., Condition]
     lexicon: Lexicon
+    #: How comparisons are written, and AND and OR.
+    meanings: Mapping[Word, str]
+    joints: tuple[str, str]
 
 
-SELECTOR: Final = Language("selector", parse_selector, SELECTOR_LEXICON)
-CONSTRAINT: Final = Language("constraint", parse_constraint, CONSTRAINT_LEXICON)
+SELECTOR: Final = Language("selector", parse_selector, SELECTOR_LEXICON, SELECTOR_MEANINGS, ("AND", "OR"))
+CONSTRAINT: Final = Language("constraint", parse_constraint, CONSTRAINT_LEXICON, CONSTRAINT_MEANINGS, ("and", "or"))
 
 
 def template(text: str, language: Language = SELECTOR) -> tuple[str, tuple[Scalar, ...]]:
@@ -88,13 +94,20 @@ class Template:
 
     __slots__ = ("_condition", "_plan", "slots")
 
-    def __init__(self, condition: Condition, slots: int) -> None:
+    def __init__(self, plan: Plan | None, condition: Condition | None, slots: int) -> None:
         self.slots = slots
+        self._plan = plan
+        self._condition = condition
+
+    @classmethod
+    def of(cls, condition: Condition, slots: int) -> Template:
+        """The template of a parsed text with so many literals."""
         # Whether the LIKE terms are too costly depends on all patterns together, which only the parser counts.
-        is_counted = _likes(condition) > MAX_GAPPED_LIKES
-        self._plan = None if is_counted else plan_of(condition, slots)
-        #: Kept only where there is no plan: a tree of small objects is most of what a template would hold.
-        self._condition = condition if self._plan is None and not is_counted else None
+        # Each has a literal, so few literals settle it.
+        is_counted = slots > MAX_GAPPED_LIKES and _likes(condition) > MAX_GAPPED_LIKES
+        plan = None if is_counted else plan_of(condition, slots)
+        # Kept only where there is no plan: a tree of small objects is most of what a template would hold.
+        return cls(plan, condition if plan is None and not is_counted else None, slots)
 
     def rows(self, constants: Sequence[Scalar]) -> list[Row] | None:
         """The rows with these literals; None where the text must be parsed, ValueError for a bad LIKE pattern."""
@@ -118,7 +131,8 @@ class Templates:
     def __init__(self, language: Language, capacity: int = MAX_TEMPLATES) -> None:
         self.language = language
         self._capacity = capacity
-        self._known: dict[str, Template] = {}
+        #: A plain dict would walk over all that it ever lost to find its oldest.
+        self._known: OrderedDict[str, Template] = OrderedDict()
 
     def rows(self, text: str) -> list[Row]:
         """What an index stores for the text; raises what the language's parser raises."""
@@ -133,11 +147,17 @@ class Templates:
         key, constants = template(text, self.language)
         known = self._known.get(key)
         if known is None or known.slots != len(constants):
-            known = Template(self.language.parse(text), len(constants))
+            known = self._read(text, constants)
             if len(self._known) >= self._capacity:
-                del self._known[next(iter(self._known))]
+                self._known.popitem(last=False)
             self._known[key] = known
         return known, constants
+
+    def _read(self, text: str, constants: Sequence[Scalar]) -> Template:
+        language, slots = self.language, len(constants)
+        words = lex(text, language.lexicon, constants)
+        plan = plan_of_words(words, slots, language.meanings, language.joints)
+        return Template.of(language.parse(text, words), slots) if plan is None else Template(plan, None, slots)
 
     def __len__(self) -> int:
         return len(self._known)

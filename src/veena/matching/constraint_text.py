@@ -14,25 +14,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from veena.matching.condition import Attribute, Condition, Contains, Exist, Literal, MemberOf, Not
-from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Token, lexicon, shortened
-from veena.matching.condition_parser import ExpressionParser, Node
+from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Word, lexicon, shortened
+from veena.matching.condition_parser import AND, OR, ExpressionParser, Node
 from veena.matching.formula import Number
 
-_OR, _AND, _COMPARE, _IN, _SUBSTRING, _SUM, _PRODUCT, _FACTOR = range(1, 9)
+_COMPARE, _IN, _SUBSTRING, _SUM, _PRODUCT, _FACTOR = range(AND + 1, AND + 7)
 
 #: The trader's spelling, and the one in the tree.
-_MEANINGS: Final = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+CONSTRAINT_MEANINGS: Final[Mapping[Word, str]] = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-def parse_constraint(text: str) -> Condition:
-    """The condition that a constraint stands for; an empty or blank one is always true."""
-    return _ConstraintParser(text, CONSTRAINT_LEXICON).parse()
+def parse_constraint(text: str, words: Sequence[Word] | None = None) -> Condition:
+    """The condition that a constraint stands for; an empty or blank one is always true.
+
+    `words` are those of the text, where they are known already.
+    """
+    return _ConstraintParser(text, CONSTRAINT_LEXICON, words).parse()
 
 
 def _text_value(written: str) -> str:
@@ -59,9 +62,9 @@ def _number_value(written: str) -> Number:
 CONSTRAINT_LEXICON: Final = lexicon(
     text=r"'[^'\\]*+(?:\\.[^'\\]*+)*+'",
     number=r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?",
-    symbols=r"==|!=|<=|>=|[<>~+\-*/(),]",
+    symbols=("==", "!=", "<=", ">=", "<", ">", "~", "+", "-", "*", "/", "(", ")", ","),
+    words=("and", "or", "not", "in", "exist", "TRUE", "FALSE"),
     fold=str,
-    words={word: word for word in ("and", "or", "not", "in", "exist", "TRUE", "FALSE")},
     text_value=_text_value,
     number_value=_number_value,
     hints={
@@ -76,62 +79,57 @@ CONSTRAINT_LEXICON: Final = lexicon(
 
 
 class _ConstraintParser(ExpressionParser):
-    levels: ClassVar[Mapping[str, int]] = {
-        "or": _OR, "and": _AND,
+    levels: ClassVar[Mapping[Word, int]] = {
+        "or": OR, "and": AND,
         "==": _COMPARE, "!=": _COMPARE, "<": _COMPARE, "<=": _COMPARE, ">": _COMPARE, ">=": _COMPARE,
         "in": _IN, "~": _SUBSTRING,
         "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT,
     }  # fmt: skip
-    joints: ClassVar[tuple[str, str]] = ("and", "or")
+    joint: ClassVar[str] = "and"
     collated = True
 
-    def prefix(self) -> Node:
-        token = self.take()
-        if token.kind == "name":
-            return Attribute(token.text)
-        if token.slot >= 0:
-            return Literal(token.value, token.slot)
-        match token.text:
+    def prefix(self, word: str, place: int) -> Node:
+        match word:
             case "(":
-                return self.nested(token, 0)
+                return self.nested(place, 0)
             case "+" | "-":
-                return self.sign(token, _FACTOR)
+                return self.sign(word, _FACTOR)
             case "not":
-                place = self.token.place
-                return Not(self.condition(self.nested(token, _FACTOR), place))
+                return Not(self.condition(self.nested(place, _FACTOR), place + 1))
             case "exist":
                 name = self.take()
-                if name.kind != "name":
-                    raise self.error(name.place, "exist takes the name of a property")
-                return Exist(Attribute(name.text))
+                if not isinstance(name, Attribute):
+                    raise self.error(place + 1, "exist takes the name of a property")
+                return Exist(name)
             case "TRUE" | "FALSE":
-                return Literal(token.text == "TRUE")
-        raise self.expected_operand(token)
+                return Literal(word == "TRUE")
+        raise self.expected_operand(place)
 
-    def infix(self, left: Node, place: int, operator: Token, level: int) -> Node:
+    def infix(self, left: Node, place: int, operator: str, level: int) -> Node:
         if isinstance(left, Not):
-            raise self.error(operator.place, f"not binds more tightly than {operator.text}; write not ( ... )")
-        match operator.text:
+            raise self.error(self.at - 1, f"not binds more tightly than {operator}; write not ( ... )")
+        match operator:
             case "+" | "-" | "*" | "/":
                 return self.arithmetic(left, place, operator, level)
             case "~":
                 part = self.operand(left, place, operator)
-                place = self.token.place
+                place = self.at
                 return Contains(part, self.operand(self.expression(level + 1), place, operator))
             case "in":
                 return self._member(left, place, operator)
-        return self.comparison(left, place, operator, level, _MEANINGS[operator.text])
+        return self.comparison(left, place, operator, level, CONSTRAINT_MEANINGS[operator])
 
-    def remedy(self, token: Token) -> str:
-        folded = token.text.lower()
-        return f"; this language writes {folded}" if token.kind == "name" and folded in self.levels else ""
+    def remedy(self, word: Word) -> str:
+        folded = word.name.lower() if isinstance(word, Attribute) else ""
+        return f"; this language writes {folded}" if folded in self.levels else ""
 
-    def _member(self, left: Node, place: int, operator: Token) -> Condition:
+    def _member(self, left: Node, place: int, operator: str) -> Condition:
         """The rest of `item in sequence`, or of `name in (literal, ...)`, which is Veena's addition."""
-        if self.token.text == "(" and self.token.kind == "symbol":
+        if self.words[self.at] == "(":
             return self.members(self.attribute(left, place, operator))
         item = self.operand(left, place, operator)
+        name_place = self.at
         name = self.take()
-        if name.kind != "name":
-            raise self.error(name.place, "in takes the name of a property that is a sequence, or (literal, ...)")
-        return MemberOf(item, Attribute(name.text))
+        if not isinstance(name, Attribute):
+            raise self.error(name_place, "in takes the name of a property that is a sequence, or (literal, ...)")
+        return MemberOf(item, name)

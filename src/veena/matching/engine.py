@@ -16,17 +16,20 @@ engine here exists to beat.
 from __future__ import annotations
 
 import gc
+import re
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from veena.errors import InvalidConstraint
 from veena.event import Event
 
 #: What `subscribe` takes: an integer topic, a text, `(topic, selector)`, `(xpath, namespaces)`.
@@ -34,13 +37,16 @@ Constraint = int | str | tuple[str, str] | tuple[str, Mapping[str, str]]
 
 #: A column or a single fact of a snapshot. Lists hold ints, texts or None, nothing nested.
 Column = int | str | bytes | list[int] | list[str] | list[str | None] | NDArray[Any]
-#: Column by name; always with `engine` (its name) and `version` (of the layout).
+#: Column by name; always with `engine` (its name), `version` (of the layout) and `digest` (of all the others).
 Snapshot = dict[str, Column]
 
 #: Ids live in 64-bit columns; the sign bit stays free.
 MAX_PROFILE_ID = (1 << 63) - 1
 #: One bit a client of a broker (DST-08): a vector this long costs 8 kB an operation, beyond that it is a mistake.
 MAX_DESTINATION_BITS = 1 << 16
+
+#: Half of a pair of UTF-16: no character, and nothing that could be written to a wire or a file.
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 #: What `explain` says of a profile that the event satisfies.
 MATCHES = "matches"
@@ -115,13 +121,62 @@ def check_profile(profile_id: int, destination: int) -> None:
         )
 
 
+def check_text(text: str) -> None:
+    """Raise InvalidConstraint at the first character that is none; every engine asks this of a text it stores."""
+    if not text.isascii() and (found := SURROGATE.search(text)) is not None:
+        reason = f"{found.group()!r} is half of a character, a lone surrogate; texts are Unicode characters only"
+        raise InvalidConstraint(text, found.start(), reason)
+
+
+def sealed(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with a digest of its columns; every engine's `snapshot` ends with this."""
+    return {**snapshot, "digest": _digest(snapshot)}
+
+
 def check_snapshot(snapshot: Snapshot, engine: str, version: int) -> None:
-    """Raise ValueError unless the snapshot was made by this engine in this layout."""
+    """Raise ValueError unless the snapshot was made by this engine in this layout, and is whole.
+
+    A column that lost its end or its type on the way would else make an engine that answers wrongly, much later.
+    """
     if snapshot.get("engine") != engine or snapshot.get("version") != version:
         raise ValueError(
             f"snapshot of engine {snapshot.get('engine')!r} version {snapshot.get('version')!r}:"
             f" this is engine {engine!r} version {version}; take the snapshot anew"
         )
+    if snapshot.get("digest") != _digest(snapshot):
+        raise ValueError(
+            f"snapshot of engine {engine!r}: damaged, its columns are not those that were written;"
+            " ship it again, or take it anew"
+        )
+
+
+def _digest(snapshot: Snapshot) -> int:
+    """Of the names, types and contents of all columns but itself. It finds accidents; a forger can compute it, too."""
+    digest = 0
+    for name, column in sorted(snapshot.items()):
+        if name == "digest":
+            continue
+        if isinstance(column, np.ndarray):
+            kind = f"{column.dtype.str} {column.shape}"
+        else:
+            kind = f"{type(column).__name__} {len(column) if isinstance(column, list) else ''}"
+        digest = crc32(_content(column), crc32(f"{name} {kind}".encode("utf-8", "surrogatepass"), digest))
+    return digest
+
+
+def _content(column: Column) -> bytes:
+    if isinstance(column, np.ndarray):
+        return np.ascontiguousarray(column).tobytes()
+    if not isinstance(column, list):
+        return repr(column).encode()
+    kinds = set(map(type, column))
+    if kinds == {str}:
+        return "\0".join(cast("list[str]", column)).encode("utf-8", "surrogatepass")
+    if kinds == {int}:
+        with suppress(OverflowError):
+            return np.array(column, dtype=np.int64).tobytes()
+    # Not in decimal: a destination may have 65,536 bits, and Python refuses to write that many digits.
+    return ",".join([hex(item) if isinstance(item, int) else repr(item) for item in column]).encode()
 
 
 @contextmanager

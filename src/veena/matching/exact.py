@@ -1,12 +1,14 @@
 """Engines whose constraint is one value to be equal to: a dict from the value to those who want it.
 
-A look-up tells which profiles match and, since the OR of their destinations is kept as profiles come and go, where the
-event must go; nothing depends on the number of profiles (MAT-10, MAT-40). A value that one profile wants is stored as
-that profile's bare id.
+One look-up tells which profiles match; another, in a dict of its own, the OR of their destinations, which is kept as
+profiles come and go. Nothing depends on the number of profiles (MAT-10, MAT-40). A value that one profile wants is
+stored as that profile's bare id, and its mask is that profile's destination.
 
-The invariant: `_holders` has a value exactly when a profile wants it; a `Crowd` there has at least two ids.
+The invariant: `_holders` and `_masks` have a value exactly when a profile wants it; a `Crowd` there has at least two
+ids, and `_shared` has the destinations of exactly those.
 Rejected: a list of (id, destination) for each value, and the OR computed at each event: 200 bytes more a value and
-work for every event that is needed only when a profile changes.
+work for every event that is needed only when a profile changes. Also rejected: destinations by id, which makes a mask
+two look-ups, both of them cold.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from veena.matching.engine import (
     check_snapshot,
     holder_columns,
     holders_of,
+    sealed,
     spread,
     uncollected,
 )
@@ -49,8 +52,11 @@ class ExactEngine(Engine, Generic[Key]):
     def __init__(self) -> None:
         #: None, which is what an event without a value asks for, is never a key.
         self._holders: dict[Key | None, Holder] = {}
+        #: The OR of the destinations of those who want a value.
+        self._masks: dict[Key | None, int] = {}
         self._values: dict[int, Key] = {}
-        self._destinations: dict[int, int] = {}
+        #: The destinations of profiles in crowds, by id.
+        self._shared: dict[int, int] = {}
         self._evaluations = 0
 
     @abstractmethod
@@ -65,29 +71,32 @@ class ExactEngine(Engine, Generic[Key]):
         value = self._check(constraint)
         if profile_id in self._values:
             self.remove(profile_id)
+        self._values[profile_id] = value
         holder = self._holders.get(value)
         if holder is None:
             self._holders[value] = profile_id
-        elif isinstance(holder, Crowd):
-            holder.admit(profile_id, destination)
-        else:
+            self._masks[value] = destination
+            return
+        if not isinstance(holder, Crowd):
             crowd = Crowd()
-            crowd.admit(holder, self._destinations[holder])
-            crowd.admit(profile_id, destination)
-            self._holders[value] = crowd
-        self._values[profile_id] = value
-        self._destinations[profile_id] = destination
+            self._shared[holder] = self._masks[value]
+            crowd.admit(holder, self._masks[value])
+            self._holders[value] = holder = crowd
+        self._shared[profile_id] = destination
+        holder.admit(profile_id, destination)
+        self._masks[value] = holder.mask
 
     def remove(self, profile_id: int) -> None:
         value = self._values.pop(profile_id)
-        destination = self._destinations.pop(profile_id)
         holder = self._holders[value]
         if not isinstance(holder, Crowd):
-            del self._holders[value]
+            del self._holders[value], self._masks[value]
             return
-        holder.dismiss(profile_id, destination)
+        holder.dismiss(profile_id, self._shared.pop(profile_id))
+        self._masks[value] = holder.mask
         if len(holder.ids) == 1:
             self._holders[value] = holder.ids[0]
+            del self._shared[holder.ids[0]]
 
     def explain(self, profile_id: int, event: Event) -> str:
         wanted, found = self._values[profile_id], self._value_of(event)
@@ -97,14 +106,15 @@ class ExactEngine(Engine, Generic[Key]):
 
     def snapshot(self) -> Snapshot:
         ids, crowds = holder_columns(self._holders.values())
-        return {
+        columns: Snapshot = {
             "engine": self.name,
             "version": SNAPSHOT_VERSION,
             "values": cast("list[int] | list[str]", list(self._holders)),
             "crowds": crowds,
             "profiles": ids,
-            "destinations": list(map(self._destinations.__getitem__, ids.tolist())),
+            "destinations": self._destinations(),
         }
+        return sealed(columns)
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> Self:
@@ -113,12 +123,32 @@ class ExactEngine(Engine, Generic[Key]):
         crowds = cast("NDArray[np.int32]", snapshot["crowds"])
         values = cast("list[Key]", snapshot["values"])
         profiles: list[int] = ids.tolist()
+        destinations = cast("list[int]", snapshot["destinations"])
+        is_shared = crowds > 1
         engine = cls()
         with uncollected():
             engine._values = dict(zip(profiles, spread(values, crowds), strict=True))
-            engine._destinations = dict(zip(profiles, cast("list[int]", snapshot["destinations"]), strict=True))
-            engine._holders = dict(zip(values, holders_of(ids, crowds, engine._destinations), strict=True))
+            for at in np.flatnonzero(np.repeat(is_shared, crowds)).tolist():
+                engine._shared[profiles[at]] = destinations[at]
+            holders = holders_of(ids, crowds, engine._shared)
+            engine._holders = dict(zip(values, holders, strict=True))
+            firsts = map(destinations.__getitem__, (np.cumsum(crowds) - crowds).tolist())
+            engine._masks = dict(zip(values, firsts if engine._shared else destinations, strict=True))
+            for at in np.flatnonzero(is_shared).tolist():
+                engine._masks[values[at]] = cast("Crowd", holders[at]).mask
         return engine
+
+    def _destinations(self) -> list[int]:
+        """The destination of every profile, value by value."""
+        if not self._shared:
+            return list(map(self._masks.__getitem__, self._holders))
+        found: list[int] = []
+        for value, holder in self._holders.items():
+            if isinstance(holder, Crowd):
+                found += map(self._shared.__getitem__, holder.ids)
+            else:
+                found.append(self._masks[value])
+        return found
 
     def statistics(self) -> Statistics:
         return Statistics(self.name, len(self._values), len(self._holders), self._evaluations, {})

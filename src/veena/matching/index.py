@@ -50,6 +50,10 @@ OWN_TABLES = 4
 #: A second kind is worth a segment of its own only beside this many rows.
 ROWS_OF_A_KIND = 1024
 
+#: What pads the rows of a mixed table.
+_NO_BOUNDS = (-inf,) * (2 * MIXED_WIDTHS[-1])
+_NO_NAMES = (ALWAYS,) * MIXED_WIDTHS[-1]
+
 Owners = NDArray[np.int32]
 TableKey = tuple[tuple[int, ...], int, bool]
 
@@ -121,6 +125,15 @@ class Index:
         for spread in self._spread.pop(owner, ()):
             self._withdraw(spread, spread.find(owner), scope)
 
+    def loosen(self, owner: int) -> None:
+        """The owner leads to fewer destinations, perhaps."""
+        segment = self._segments[owner]
+        if segment is not None:
+            segment.loosen(self._slots[owner])
+        for spread in self._spread.get(owner, ()):
+            if spread.cells is not None:
+                spread.cells.forget_all()
+
     def _place(self, owner: int, scope: Scope, row: Row, origin: tuple[str, int]) -> tuple[Segment, int]:
         access, key, equalities, rest, variant = _hang(scope, row)
         acquire = self.features.acquire
@@ -129,15 +142,28 @@ class Index:
             columns += [self._equality_column(equality) for equality in equalities]
         if len(columns) > 1:
             columns.sort()
-        segment = self._segment(access, key, tuple([column[0] for column in columns]), bool(rest))
-        if segment.table.is_mixed and len(columns) > MIXED_WIDTHS[-1]:
+        named: list[int] = []
+        bounds: list[float] = []
+        for feature, low, negative_high in columns:
+            named.append(feature)
+            bounds.append(low)
+            bounds.append(negative_high)
+        segment = self._segment(access, key, tuple(named), bool(rest))
+        table = segment.table
+        if table.is_mixed and len(columns) > MIXED_WIDTHS[-1]:
             # The columns filter, and the whole row is judged again.
             for feature, low, _ in columns[MIXED_WIDTHS[-1] :]:
                 self._release(feature, low)
-            columns = columns[: MIXED_WIDTHS[-1]]
+            del named[MIXED_WIDTHS[-1] :], bounds[2 * MIXED_WIDTHS[-1] :]
             rest, variant = (formula_of(row),), Variant.WHOLE_ROW
         number = self.rests.acquire(rest, (*origin, variant)) if rest else -1
-        return segment, _append(segment, owner, columns, number)
+        if not table.is_mixed:
+            return segment, segment.append(owner, bounds, number, ())
+        padding = table.sides // 2 - len(named)
+        if padding:
+            bounds += _NO_BOUNDS[: 2 * padding]
+            named += _NO_NAMES[:padding]
+        return segment, segment.append(owner, bounds, number, named)
 
     def _equality_column(self, equality: Equality) -> tuple[int, float, float]:
         name, value = equality
@@ -166,7 +192,7 @@ class Index:
             segment = segment.next
         is_crowded = kinds >= OWN_TABLES or rows < kinds * ROWS_OF_A_KIND
         if is_crowded and features and not is_known:
-            width = next((width for width in MIXED_WIDTHS if width >= len(features)), MIXED_WIDTHS[-1])
+            width = MIXED_WIDTHS[0] if len(features) <= MIXED_WIDTHS[0] else MIXED_WIDTHS[1]
             table = self.table((), width, has_rest or len(features) > width, is_mixed=True)
             segment = first
             while segment is not None:
@@ -282,6 +308,12 @@ class Index:
             return None
         return slots + segment.start if segment.start else slots
 
+    def sure(self, segment: Segment, values: list[float], start: int, end: int) -> Slots:
+        """As `candidates`, against other values than the event's own."""
+        self.steps += 1
+        slots = segment.hits(values, start, end)
+        return slots + segment.start if segment.start else slots
+
     def owners(self, segment: Segment, attributes: Mapping[str, object]) -> Owners | None:
         """The owners of the segment's rows that are true of the event at hand; None for none."""
         slots = self.candidates(segment, 0, segment.count)
@@ -291,21 +323,6 @@ class Index:
         if segment.table.has_rest:
             slots = slots[self.rests.passing(page.rests.take(slots), attributes)]
         return page.owners.take(slots)
-
-
-def _append(segment: Segment, owner: int, columns: list[tuple[int, float, float]], rest: int) -> int:
-    bounds: list[float] = []
-    for _, low, negative_high in columns:
-        bounds.append(low)
-        bounds.append(negative_high)
-    if not segment.table.is_mixed:
-        return segment.append(owner, bounds, rest, ())
-    named = [column[0] for column in columns]
-    padding = segment.table.sides // 2 - len(named)
-    if padding:
-        bounds += (-inf,) * (2 * padding)
-        named += (ALWAYS,) * padding
-    return segment.append(owner, bounds, rest, named)
 
 
 def recalled_rest(row: Row, variant: int) -> tuple[Formula, ...]:

@@ -35,6 +35,7 @@ from veena.matching.engine import (
     Statistics,
     check_profile,
     check_snapshot,
+    sealed,
 )
 from veena.matching.formula import Formula
 from veena.matching.index import Index, Scope, recalled_rest
@@ -128,6 +129,7 @@ class IndexedEngine(Engine):
         topic = self._owner_topics[owner]
         topic.reach.discount(destination)
         if not is_last:
+            self._index.loosen(owner)
             return
         self._index.withdraw(owner, topic)
         text = self._texts[owner]
@@ -187,6 +189,10 @@ class IndexedEngine(Engine):
     def _walk(self, segment: Segment, mask: int, everything: int) -> int:
         """The mask with the destinations of a segment's true rows, or with enough of them to be everything."""
         index, profiles, owners, count = self._index, self._profiles, segment.page.owners, segment.count
+        if segment.table.sides == 2 and count > SHORTEST_PIECE:
+            mask |= self._common(segment, everything)
+            if mask == everything:
+                return mask
         start, piece = 0, segment.piece
         while start < count:
             end = min(count, start + piece)
@@ -199,6 +205,28 @@ class IndexedEngine(Engine):
             if mask == everything:
                 break
             start, piece = end, 2 * piece
+        return mask
+
+    def _common(self, segment: Segment, everything: int) -> int:
+        """Destinations that all values near the event's lead to; some or all of them."""
+        feature = segment.table.features[0]
+        low, high = self._index.features.low[feature], self._index.features.high[feature]
+        if low != low:  # noqa: PLR0124 - NaN: the event has no such value
+            return 0
+        cells = segment.divided()
+        cell = -1 if cells is None else cells.cell(low, high)
+        if cells is None or cell < 0:
+            return 0
+        mask = cells.mask(cell)
+        if mask is None:
+            mask, owners = 0, segment.page.owners
+            start, piece = 0, segment.piece
+            while start < segment.count and mask != everything:
+                end = min(segment.count, start + piece)
+                slots = self._index.sure(segment, cells.ends(cell), start, end)
+                mask = self._profiles.union(owners.take(slots), mask)
+                start, piece = end, 2 * piece
+            cells.learn(cell, mask, start, is_all=mask == everything)
         return mask
 
     def _judge(self, segment: Segment, attributes: Attributes, mask: int, everything: int) -> int:
@@ -251,7 +279,7 @@ class IndexedEngine(Engine):
             "texts": self._texts.copy(),
             "owner_topics": owner_topics,
         }
-        return head | self._profiles.write() | write_index(self._index, topics)
+        return sealed(head | self._profiles.write() | write_index(self._index, topics))
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> Self:

@@ -44,7 +44,6 @@ class Features:
         #: (name, kind) of each feature, and how many rows test it.
         self.keys: list[tuple[str, int]] = [("", PRESENCE)]
         self.counts: list[int] = [1]
-        self._numbers: dict[tuple[str, int], int] = {}
         #: By attribute: its features by kind, -1 for none.
         self._of: dict[str, list[int]] = {}
         self._codes: dict[int, _Codes] = {}
@@ -53,8 +52,9 @@ class Features:
 
     def acquire(self, name: str, kind: int) -> int:
         """The number of a feature that one more row tests."""
-        number = self._numbers.get((name, kind))
-        if number is None:
+        kinds = self._of.get(name)
+        number = -1 if kinds is None else kinds[kind]
+        if number < 0:
             number = self._number(name, kind)
         self.counts[number] += 1
         return number
@@ -65,7 +65,6 @@ class Features:
         if self.counts[number]:
             return
         name, kind = self.keys[number]
-        del self._numbers[name, kind]
         self._codes.pop(number, None)
         numbers = self._of[name]
         numbers[kind] = -1
@@ -141,11 +140,21 @@ class Features:
             table.last = max(table.last, code)
 
     def _number(self, name: str, kind: int) -> int:
-        number = self._free.pop() if self._free else self._vacant()
-        self.keys[number] = (name, kind)
-        self._numbers[name, kind] = number
-        self._of.setdefault(name, [-1, -1, -1, -1])[kind] = number
-        self.low[number] = self.high[number] = 0.0 if kind == PRESENCE else nan
+        absent = 0.0 if kind == PRESENCE else nan
+        if self._free:
+            number = self._free.pop()
+            self.keys[number] = (name, kind)
+            self.low[number] = self.high[number] = absent
+        else:
+            number = len(self.keys)
+            self.keys.append((name, kind))
+            self.low.append(absent)
+            self.high.append(absent)
+            self.counts.append(0)
+        kinds = self._of.get(name)
+        if kinds is None:
+            kinds = self._of[name] = [-1, -1, -1, -1]
+        kinds[kind] = number
         return number
 
     def _vacant(self) -> int:

@@ -55,11 +55,10 @@ from veena.matching.normal_form import normal_form
 
 #: Tuples, since a union would be built anew for every question.
 _PRESENCE_TESTS: Final = (NullTest, Exist)
-_CHOICES: Final = (In, Disjunction)
 
 
 @node
-class _Equal:
+class Equal:
     """The attribute equals the constant in the slot."""
 
     name: str
@@ -68,7 +67,7 @@ class _Equal:
 
 
 @node
-class _Range:
+class Range:
     """The attribute is a number between the constants in two slots; -1 is no bound."""
 
     name: str
@@ -79,7 +78,7 @@ class _Range:
 
 
 #: A test without constants is ready.
-_Step = _Equal | _Range | Test
+Step = Equal | Range | Test
 
 
 class Plan:
@@ -87,9 +86,14 @@ class Plan:
 
     __slots__ = ("_branches", "_derived", "_equalities", "_rich", "_tests")
 
-    def __init__(self, draft: _Draft) -> None:
-        self._equalities = [step for step in draft.fixed.values() if isinstance(step, _Equal)]
-        self._tests = [step for step in draft.fixed.values() if not isinstance(step, _Equal)]
+    def __init__(self, draft: Draft) -> None:
+        self._equalities: list[Equal] = []
+        self._tests: list[Range | Test] = []
+        for step in draft.fixed.values():
+            if isinstance(step, Equal):
+                self._equalities.append(step)
+            else:
+                self._tests.append(step)
         self._rich = draft.rich
         self._branches = draft.branches
         self._derived = draft.derived
@@ -133,7 +137,7 @@ class Plan:
         # Values that are equal become one row, which the long way sees to.
         met: dict[Equality, None] = {}
         for step in self._branches:
-            if isinstance(step, _Equal):
+            if isinstance(step, Equal):
                 value = _equality(step, values)
                 if value is None or value in met:
                     return None
@@ -147,14 +151,14 @@ class Plan:
         return rows
 
 
-def _equality(step: _Equal, values: Sequence[Scalar]) -> Equality | None:
+def _equality(step: Equal, values: Sequence[Scalar]) -> Equality | None:
     value = values[step.slot]
     if value.__class__ is int and not -EXACT_INTEGER <= value <= EXACT_INTEGER:
         return None
     return Equality(step.name, value)
 
 
-def _test(step: _Range | Test, values: Sequence[Scalar]) -> Test | None:
+def _test(step: Range | Test, values: Sequence[Scalar]) -> Test | None:
     if isinstance(step, Test):
         return step
     low = -inf if step.low < 0 else values[step.low]
@@ -191,10 +195,15 @@ def _derived(slot: int, value: Scalar, constants: Sequence[Scalar]) -> Scalar:
 
 def plan_of(condition: Condition, slots: int) -> Plan | None:
     """The plan of a text with so many literals; None for a shape that has none."""
-    draft = _Draft(slots)
+    draft = Draft(slots)
     for part in _parts(condition, Conjunction):
         if not draft.takes(part):
             return None
+    return finished(draft)
+
+
+def finished(draft: Draft) -> Plan | None:
+    """The plan, unless it would make too many rows."""
     plan = Plan(draft)
     if len(draft.branches) > (MAX_ROWS_WITH_ACCESS if plan.has_value else MAX_ROWS):
         return None
@@ -215,13 +224,13 @@ def _parts(condition: Condition, kind: type[Conjunction] | type[Disjunction]) ->
     return parts
 
 
-class _Draft:
+class Draft:
     """A plan in the making: one step an attribute, what is richer, and the branches of one OR."""
 
     def __init__(self, slots: int) -> None:
-        self.fixed: dict[str, _Equal | _Range | Test] = {}
+        self.fixed: dict[str, Equal | Range | Test] = {}
         self.rich: list[Condition] = []
-        self.branches: list[_Step] = []
+        self.branches: list[Step] = []
         #: What stands in the slots behind those of the text: a constant with its sign changed, by its slot, or, where
         #: that is -1, a value that the language has a word for.
         self.derived: list[tuple[int, Scalar]] = []
@@ -229,17 +238,20 @@ class _Draft:
 
     def takes(self, part: Condition) -> bool:
         """Make one more part of the conjunction a step; False when there is none for it."""
+        if isinstance(part, Disjunction):
+            return self.spreads(self._alternatives(part))
         step = self._step(part)
         if step is not None:
-            return self._joins(step)
-        if isinstance(part, _CHOICES):
-            return self._spreads(part)
+            return self.joins(step)
+        if isinstance(part, In):
+            return self.spreads(self._members(part))
         if isinstance(normal_form(part), Other):
             self.rich.append(part)
             return True
         return False
 
-    def _joins(self, step: _Step) -> bool:
+    def joins(self, step: Step) -> bool:
+        """Make one more test a part of the conjunction; False when it does not go with those that are there."""
         name = step.name
         for branch in self.branches:
             if branch.name == name:
@@ -247,40 +259,49 @@ class _Draft:
         known = self.fixed.setdefault(name, step)
         if known is step:
             return True
-        if not isinstance(known, _Range) or not isinstance(step, _Range):
+        if not isinstance(known, Range) or not isinstance(step, Range):
             return False
         # A ray upwards and one downwards are a range; whatever else meets takes the long way.
         if known.high < 0 and step.low < 0:
-            self.fixed[name] = _Range(name, known.low, step.high, known.low_open, step.high_open)
+            self.fixed[name] = Range(name, known.low, step.high, known.low_open, step.high_open)
         elif known.low < 0 and step.high < 0:
-            self.fixed[name] = _Range(name, step.low, known.high, step.low_open, known.high_open)
+            self.fixed[name] = Range(name, step.low, known.high, step.low_open, known.high_open)
         else:
             return False
         return True
 
-    def _spreads(self, part: In | Disjunction) -> bool:
+    def _alternatives(self, part: Disjunction) -> Sequence[Step | None]:
+        steps: list[Step | None] = []
+        for branch in _parts(part, Disjunction):
+            step = self._step(branch)
+            if step is None:
+                steps += self._members(branch)
+            else:
+                steps.append(step)
+        return steps
+
+    def spreads(self, steps: Sequence[Step | None]) -> bool:
+        """Make alternatives, of which one must hold, a part of the conjunction; False when that cannot be."""
         if self.branches:
             return False
         #: Values of one property and kind stand together, at the place of the first, as `disjoin` has them.
-        gathered: dict[object, list[_Step]] = {}
-        for branch in _parts(part, Disjunction):
-            step = self._step(branch)
-            for found in self._members(branch) if step is None else (step,):
-                if found is None or found.name in self.fixed:
-                    return False
-                key = (found.name, found.kind) if isinstance(found, _Equal) else len(gathered)
-                gathered.setdefault(key, []).append(found)
+        gathered: dict[object, list[Step]] = {}
+        for step in steps:
+            if step is None or step.name in self.fixed:
+                return False
+            key = (step.name, step.kind) if isinstance(step, Equal) else len(gathered)
+            gathered.setdefault(key, []).append(step)
         self.branches = [step for steps in gathered.values() for step in steps]
         return True
 
-    def _members(self, part: Condition) -> Sequence[_Step | None]:
+    def _members(self, part: Condition) -> Sequence[Step | None]:
         """A step for each value of a list; None for what is no list."""
         if not isinstance(part, In):
             return (None,)
         name = part.attribute.name
-        return [_Equal(name, self._slot(literal), kind_of(literal)) for literal in part.values]
+        return [Equal(name, self._slot(literal), kind_of(literal)) for literal in part.values]
 
-    def _step(self, part: Condition) -> _Step | None:
+    def _step(self, part: Condition) -> Step | None:
         """The step of a plain test; None for all else."""
         if isinstance(part, Comparison):
             return self._comparison(part.left, part.operator, part.right)
@@ -288,7 +309,7 @@ class _Draft:
             if part.outside or not isinstance(part.operand, Attribute):
                 return None
             low, high = self._slot(part.low), self._slot(part.high)
-            return _Range(part.operand.name, low, high, False, False) if low >= 0 <= high else None
+            return Range(part.operand.name, low, high, False, False) if low >= 0 <= high else None
         if isinstance(part, In):
             steps = self._members(part)
             return steps[0] if len(steps) == 1 else None
@@ -298,25 +319,29 @@ class _Draft:
             wanted = float(isinstance(term, Exist) != negated)
             return Test(term.attribute.name, PRESENCE, wanted, wanted)
         if isinstance(term, Truth) and isinstance(term.operand, Attribute):
-            return _Equal(term.operand.name, self._slot(Literal(not negated)), "truth value")
+            return Equal(term.operand.name, self._slot(Literal(not negated)), "truth value")
         return None
 
-    def _comparison(self, left: Operand, operator: str, right: Operand) -> _Step | None:
+    def _comparison(self, left: Operand, operator: str, right: Operand) -> Step | None:
         if not isinstance(left, Attribute):
             left, right, operator = right, left, MIRRORED[operator]
         if not isinstance(left, Attribute) or operator == "<>":
             return None
-        kind, slot = kind_of(right), self._slot(right)
-        if slot < 0:
-            return None
+        if isinstance(right, Literal) and right.slot >= 0 and not right.has_minus:
+            slot = right.slot
+        else:
+            slot = self._slot(right)
+            if slot < 0:
+                return None
+        kind = kind_of(right)
         if operator == "=":
-            return _Equal(left.name, slot, kind)
+            return Equal(left.name, slot, kind)
         if kind != "number":
             return None
         is_open = operator in {"<", ">"}
         if operator in {">", ">="}:
-            return _Range(left.name, slot, -1, is_open, False)
-        return _Range(left.name, -1, slot, False, is_open)
+            return Range(left.name, slot, -1, is_open, False)
+        return Range(left.name, -1, slot, False, is_open)
 
     def _slot(self, operand: Operand) -> int:
         """Where the operand's value stands; -1 for what is no literal."""

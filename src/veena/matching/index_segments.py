@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veena.matching.index_bitmap import Bitmap, Floats, Slots
+from veena.matching.index_cells import FIRST_ASKED, Cells
 from veena.matching.index_rows import prefix_length
 
 #: Rows of a shared page, and of the largest segment in one: above it, an array of its own costs little.
@@ -138,14 +139,16 @@ class Table:
 
     def allocate(self, rows: int) -> tuple[Page, int]:
         """A run of `rows` rows, a power of two, in a shared page."""
+        if not self._pages:
+            page = self.page(max(rows, FIRST_PAGE))
+            self._pages.append(page)
+            page.used = rows
+            return page, 0
         vacant = self._free.get(rows)
         if vacant:
             return vacant.pop()
-        page = self._pages[-1] if self._pages else None
-        if page is None:
-            page = self.page(max(rows, FIRST_PAGE))
-            self._pages.append(page)
-        elif page.used + rows > len(page.owners):
+        page = self._pages[-1]
+        if page.used + rows > len(page.owners):
             self._abandon(page)
             total = sum(len(known.owners) for known in self._pages[-8:])
             page = self.page(max(rows, min(PAGE, total)))
@@ -168,7 +171,20 @@ class Table:
 class Segment:
     """A run of rows of one table that an event meets together."""
 
-    __slots__ = ("access", "bitmap", "capacity", "count", "key", "next", "page", "piece", "start", "table")
+    __slots__ = (
+        "access",
+        "asked",
+        "bitmap",
+        "capacity",
+        "cells",
+        "count",
+        "key",
+        "next",
+        "page",
+        "piece",
+        "start",
+        "table",
+    )
 
     def __init__(self, table: Table, access: Access, key: object) -> None:
         self.table = table
@@ -180,6 +196,9 @@ class Segment:
         self.capacity = 1
         self.page, self.start = table.allocate(1)
         self.bitmap: Bitmap | None = None
+        #: Made when it has been asked for a few times, and anew after every growth.
+        self.cells: Cells | None = None
+        self.asked = 0
         #: Rows to test first when any few matches may do; a multiple of 64.
         self.piece = FIRST_PIECE
         table.segments += 1
@@ -212,11 +231,27 @@ class Segment:
         fit = rows * enough // matches if matches else 2 * self.piece
         self.piece = min(max((3 * self.piece + fit) // 4 & ~63, SHORTEST_PIECE), MAX_SEGMENT)
 
+    def divided(self) -> Cells | None:
+        """The cells of a segment with one range a row; None while it has not been asked often enough."""
+        if self.cells is None:
+            self.asked += 1
+            if self.asked >= FIRST_ASKED:
+                self.asked = 0
+                self.cells = Cells(self.page.bounds[:, self.start : self.start + self.count])
+        return self.cells
+
+    def loosen(self, slot: int) -> None:
+        """The row is about to go, or its owner leads to fewer destinations: what was concluded from it is forgotten."""
+        if self.cells is not None:
+            low, negative_high = self.page.bounds[:, self.start + slot].tolist()
+            self.cells.forget(slot, low, -negative_high)
+
     def remove(self, slot: int) -> int:
         """Take out a row; return the owner of the row that now stands at its slot, -1 for none."""
         last = self.count - 1
         page, start, bitmap = self.page, self.start, self.bitmap
         moved = -1
+        self.loosen(slot)
         if slot != last:
             page.move(start + last, start + slot)
             moved = int(page.owners[start + slot])
@@ -322,6 +357,7 @@ class Segment:
         if old_capacity <= SHARED_SEGMENT:
             self.table.free(old_page, old_start, old_capacity)
         self.page, self.start, self.capacity = page, start, capacity
+        self.cells = None
         if self.bitmap is not None:
             if self.bitmap.is_stale:
                 self.bitmap = Bitmap(page.bounds, self.count, capacity)

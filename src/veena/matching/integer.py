@@ -31,10 +31,7 @@ class IntegerEngine(ExactEngine[int]):
 
     def destinations(self, event: Event) -> int:
         self._evaluations += 1
-        holder = self._holders.get(event.integer)
-        if holder is None:
-            return 0
-        return holder.mask if isinstance(holder, Crowd) else self._destinations[holder]
+        return self._masks.get(event.integer, 0)
 
 
 def check_integer(constraint: Constraint) -> int:

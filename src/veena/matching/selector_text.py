@@ -14,7 +14,7 @@ then mean something here and nothing elsewhere. Each of them is refused with the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from veena.matching.condition import (
@@ -27,24 +27,31 @@ from veena.matching.condition import (
     NullTest,
     like_pattern,
 )
-from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Lexicon, Token, lexicon, shortened
-from veena.matching.condition_parser import ExpressionParser, Node
+from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Lexicon, Word, lexicon, shortened
+from veena.matching.condition_parser import AND, OR, ExpressionParser, Node
 from veena.matching.formula import Number
 from veena.matching.like import MAX_GAPPED_LIKES, PatternError
 
-_OR, _AND, _NOT, _TEST, _SUM, _PRODUCT, _SIGN = range(1, 8)
+_NOT, _TEST, _SUM, _PRODUCT, _SIGN = range(AND + 1, AND + 6)
 
 #: The header fields that a selector may name; they come from the event's header.
 HEADER_NAMES: Final = frozenset(
     {"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType"}
 )
 
-_WORDS: Final = ("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
+
+def parse_selector(text: str, words: Sequence[Word] | None = None) -> Condition:
+    """The condition that a selector stands for; an empty or blank one is always true (MAT-21).
+
+    `words` are those of the text, where they are known already.
+    """
+    return _SelectorParser(text, SELECTOR_LEXICON, words).parse()
 
 
-def parse_selector(text: str) -> Condition:
-    """The condition that a selector stands for; an empty or blank one is always true (MAT-21)."""
-    return _SelectorParser(text, SELECTOR_LEXICON).parse()
+def _check_header_name(name: str) -> None:
+    if name not in HEADER_NAMES and not name.startswith(("JMSX", "JMS_")):
+        allowed = ", ".join(sorted(HEADER_NAMES))
+        raise ValueError(f"{shortened(name)}: of the header a selector may name only {allowed}")
 
 
 def _text_value(written: str) -> str:
@@ -91,9 +98,11 @@ SELECTOR_LEXICON: Final = lexicon(
         rf"0[xX][0-9a-fA-F]++[lL]?|(?:{_DIGITS}\.[0-9]*+|\.{_DIGITS})(?:{_EXPONENT})?[fFdD]?"
         rf"|{_DIGITS}(?:{_EXPONENT}[fFdD]?|[fFdDlL])?"
     ),
-    symbols=r"<>|<=|>=|[=<>+\-*/(),]",
+    symbols=("<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "(", ")", ","),
+    words=("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"),
     fold=str.upper,
-    words={word: word for word in _WORDS},
+    reserved="JMS",
+    check_reserved=_check_header_name,
     text_value=_text_value,
     number_value=_number_value,
     hints={
@@ -107,78 +116,75 @@ SELECTOR_LEXICON: Final = lexicon(
 )
 
 
+_COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
+
+
+#: The spelling of comparisons, and the one in the tree.
+SELECTOR_MEANINGS: Final[Mapping[Word, str]] = {symbol: symbol for symbol in _COMPARISONS}
+
+
 class _SelectorParser(ExpressionParser):
-    levels: ClassVar[Mapping[str, int]] = {
-        "OR": _OR, "AND": _AND,
+    levels: ClassVar[Mapping[Word, int]] = {
+        "OR": OR, "AND": AND,
         "=": _TEST, "<>": _TEST, "<": _TEST, "<=": _TEST, ">": _TEST, ">=": _TEST,
         "BETWEEN": _TEST, "IN": _TEST, "LIKE": _TEST, "IS": _TEST, "NOT": _TEST,
         "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT,
     }  # fmt: skip
 
-    def __init__(self, text: str, lexicon: Lexicon) -> None:
-        super().__init__(text, lexicon)
+    def __init__(self, text: str, lexicon: Lexicon, words: Sequence[Word] | None = None) -> None:
+        super().__init__(text, lexicon, words)
         self._gapped_likes = 0
 
-    def prefix(self) -> Node:
-        token = self.token
-        self.token = next(self.rest, token)
-        if token.kind == "name":
-            if token.text.startswith("JMS"):
-                self._check_header_name(token)
-            return Attribute(token.text)
-        if token.slot >= 0:
-            return Literal(token.value, token.slot)
-        match token.text:
+    def prefix(self, word: str, place: int) -> Node:
+        match word:
             case "(":
-                return self.nested(token, 0)
+                return self.nested(place, 0)
             case "+" | "-":
-                return self.sign(token, _SIGN)
+                return self.sign(word, _SIGN)
             case "NOT":
-                place = self.token.place
-                return Not(self.condition(self.nested(token, _NOT), place))
+                return Not(self.condition(self.nested(place, _NOT), place + 1))
             case "TRUE" | "FALSE":
-                return Literal(token.text == "TRUE")
+                return Literal(word == "TRUE")
             case "NULL":
-                raise self.error(token.place, "NULL equals nothing; write x IS NULL or x IS NOT NULL")
-        raise self.expected_operand(token)
+                raise self.error(place, "NULL equals nothing; write x IS NULL or x IS NOT NULL")
+        raise self.expected_operand(place)
 
-    def infix(self, left: Node, place: int, operator: Token, level: int) -> Node:
-        if operator.kind == "symbol":
-            if level > _TEST:
-                return self.arithmetic(left, place, operator, level)
-            return self.comparison(left, place, operator, level, operator.text)
-        match operator.text:
+    def infix(self, left: Node, place: int, operator: str, level: int) -> Node:
+        if operator in _COMPARISONS:
+            return self.comparison(left, place, operator, level, operator)
+        match operator:
+            case "BETWEEN":
+                return self._between(left, place, operator, outside=False)
             case "IS":
                 return self._null_test(self.attribute(left, place, operator))
             case "NOT":
                 return self._negated(left, place)
-            case "BETWEEN":
-                return self._between(left, place, operator, outside=False)
             case "IN":
                 return self.members(self.attribute(left, place, operator))
-        return self._like(self.attribute(left, place, operator))
+            case "LIKE":
+                return self._like(self.attribute(left, place, operator))
+        return self.arithmetic(left, place, operator, level)
 
-    def remedy(self, token: Token) -> str:
-        return "; equal is written =, not equal <>" if token.text in {"=", "<", ">"} else ""
+    def remedy(self, word: Word) -> str:
+        return "; equal is written =, not equal <>" if word in ("=", "<", ">") else ""
 
     def _negated(self, left: Node, place: int) -> Node:
         """The rest of `x NOT BETWEEN`, `x NOT IN` or `x NOT LIKE`."""
-        operator = self.take()
-        if operator.kind == "word" and operator.text == "BETWEEN":
-            return self._between(left, place, operator, outside=True)
-        if operator.kind == "word" and operator.text == "IN":
-            return Not(self.members(self.attribute(left, place, operator)))
-        if operator.kind == "word" and operator.text == "LIKE":
-            return Not(self._like(self.attribute(left, place, operator)))
-        raise self.error(operator.place, "expected BETWEEN, IN or LIKE after NOT")
+        if self.takes("BETWEEN"):
+            return self._between(left, place, "BETWEEN", outside=True)
+        if self.takes("IN"):
+            return Not(self.members(self.attribute(left, place, "IN")))
+        if self.takes("LIKE"):
+            return Not(self._like(self.attribute(left, place, "LIKE")))
+        raise self.error(self.at, "expected BETWEEN, IN or LIKE after NOT")
 
-    def _between(self, left: Node, place: int, operator: Token, *, outside: bool) -> Condition:
+    def _between(self, left: Node, place: int, operator: str, *, outside: bool) -> Condition:
         operand = self.number(left, place, operator)
-        place = self.token.place
-        low = self.number(self.expression(_SUM), place, operator)
+        place = self.at
+        low = self.number(self.simple(_TEST), place, operator)
         self.expect("AND", "between the two bounds of BETWEEN")
-        place = self.token.place
-        return Between(operand, low, self.number(self.expression(_SUM), place, operator), outside)
+        place = self.at
+        return Between(operand, low, self.number(self.simple(_TEST), place, operator), outside)
 
     def _null_test(self, attribute: Attribute) -> Condition:
         negated = self.takes("NOT")
@@ -187,36 +193,28 @@ class _SelectorParser(ExpressionParser):
         return Not(test) if negated else test
 
     def _like(self, attribute: Attribute) -> Condition:
+        place = self.at
         pattern = self.take()
-        if pattern.kind != "text":
-            raise self.error(pattern.place, "LIKE takes a pattern in single quotes, for example 'IB%'")
-        escape: Token | None = None
+        if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+            raise self.error(place, "LIKE takes a pattern in single quotes, for example 'IB%'")
+        escape: Literal | None = None
         if self.takes("ESCAPE"):
-            escape = self.take()
-            if escape.kind != "text" or len(str(escape.value)) != 1:
-                raise self.error(escape.place, "ESCAPE takes exactly one character, for example ESCAPE '!'")
-        term = Like(
-            attribute,
-            Literal(pattern.value, pattern.slot),
-            None if escape is None else Literal(escape.value, escape.slot),
-        )
+            word = self.take()
+            if not isinstance(word, Literal) or not isinstance(word.value, str) or len(word.value) != 1:
+                raise self.error(place + 2, "ESCAPE takes exactly one character, for example ESCAPE '!'")
+            escape = word
+        term = Like(attribute, pattern, escape)
         try:
             prepared = like_pattern(term)
         except PatternError as error:
-            raise self.error(pattern.place, error.reason, _written_offset(pattern, error.offset)) from None
+            raise self.error(place, error.reason, _written_offset(pattern.value, error.offset)) from None
         self._gapped_likes += prepared.is_gapped
         if self._gapped_likes > MAX_GAPPED_LIKES:
             reason = f"more than {MAX_GAPPED_LIKES} LIKE patterns of one text have _ inside a piece between two %"
-            raise self.error(pattern.place, f"{reason}; split the text up")
+            raise self.error(place, f"{reason}; split the text up")
         return term
 
-    def _check_header_name(self, token: Token) -> None:
-        name = token.text
-        if name not in HEADER_NAMES and not name.startswith(("JMSX", "JMS_")):
-            allowed = ", ".join(sorted(HEADER_NAMES))
-            raise self.error(token.place, f"{shortened(name)}: of the header a selector may name only {allowed}")
 
-
-def _written_offset(pattern: Token, offset: int) -> int:
+def _written_offset(pattern: str, offset: int) -> int:
     """From a place in the pattern to one in the text, where it begins after a quote and holds its quotes doubled."""
-    return 1 + offset + str(pattern.value)[:offset].count("'")
+    return 1 + offset + pattern[:offset].count("'")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from veena.errors import InvalidConstraint
-from veena.matching.engine import Constraint
+from veena.matching.engine import Constraint, check_text
 
 ANY = "*"
 #: The papers go to 25 pairs; twice that leaves room, and bounds the depth of the graph.
@@ -33,6 +33,7 @@ def parse_constraint(constraint: Constraint) -> dict[str, str]:
     if len(constraint) > MAX_TEXT_LENGTH:
         reason = f"{len(constraint)} characters; a constraint on tags has at most {MAX_TEXT_LENGTH}"
         raise InvalidConstraint(constraint, MAX_TEXT_LENGTH, reason)
+    check_text(constraint)
     pairs: dict[str, str] = {}
     position = 0
     for part in constraint.split(","):

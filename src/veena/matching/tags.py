@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Self, cast
 
 import numpy as np
@@ -29,6 +30,7 @@ from veena.matching.engine import (
     Statistics,
     check_profile,
     check_snapshot,
+    sealed,
     spread,
     uncollected,
 )
@@ -140,7 +142,7 @@ class TagsEngine(Engine):
         graph, entries = write_graph(self._graph, renumbered)
         entries = [entry for _, of_shape in in_sets for entry in of_shape] + entries
         ids = np.frombuffer(b"".join([entry.ids for entry in entries]), dtype=np.int64)
-        return {
+        columns: Snapshot = {
             "engine": self.name,
             "version": SNAPSHOT_VERSION,
             "prefers_graph": int(self._prefers_graph),
@@ -152,6 +154,7 @@ class TagsEngine(Engine):
             **write_shapes(self._shapes, {shape.key: len(of_shape) for shape, of_shape in in_sets}),
             **graph,
         }
+        return sealed(columns)
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> Self:
@@ -268,5 +271,17 @@ class TagsEngine(Engine):
 
 def covers(wide: Constraint, narrow: Constraint) -> bool:
     """Exact: every tag that `wide` names is named by `narrow`, with the same value where `wide` has one."""
-    narrower = parse_constraint(narrow)
-    return all(tag in narrower and value in (ANY, narrower[tag]) for tag, value in parse_constraint(wide).items())
+    wider, narrower = _pairs(wide), _pairs(narrow)
+    if len(wider) > len(narrower):
+        return False
+    return all(tag in narrower and value in (ANY, narrower[tag]) for tag, value in wider.items())
+
+
+def _pairs(constraint: Constraint) -> dict[str, str]:
+    return _read(constraint) if isinstance(constraint, str) else parse_constraint(constraint)
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> dict[str, str]:
+    """Read once, though compared with hundreds of others; never changed."""
+    return parse_constraint(text)

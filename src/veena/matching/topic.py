@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from veena.errors import InvalidConstraint
 from veena.event import Event
-from veena.matching.engine import Constraint, Crowd
+from veena.matching.engine import Constraint, Crowd, check_text
 from veena.matching.exact import ExactEngine
 
 #: Longer than any name that a person or a programme would choose, and short enough for one wire header.
@@ -34,10 +34,7 @@ class TopicEngine(ExactEngine[str]):
 
     def destinations(self, event: Event) -> int:
         self._evaluations += 1
-        holder = self._holders.get(event.topic)
-        if holder is None:
-            return 0
-        return holder.mask if isinstance(holder, Crowd) else self._destinations[holder]
+        return self._masks.get(event.topic, 0)
 
 
 def check_topic(constraint: Constraint) -> str:
@@ -50,6 +47,7 @@ def check_topic(constraint: Constraint) -> str:
         raise InvalidConstraint(
             constraint, MAX_TOPIC_LENGTH, f"{len(constraint)} characters; a topic has at most {MAX_TOPIC_LENGTH}"
         )
+    check_text(constraint)
     return constraint
 
 

@@ -41,6 +41,7 @@ from veena.matching.engine import (
     holder_columns,
     holders_of,
     id_column,
+    sealed,
     uncollected,
 )
 from veena.matching.xpath_cover import covers_shapes
@@ -252,7 +253,7 @@ class XPathEngine(Engine):
             holders.append(general.holder)
         holder_ids, crowds = holder_columns(holders)
         texts = TextColumns()
-        return {
+        columns: Snapshot = {
             "engine": self.name,
             "version": SNAPSHOT_VERSION,
             "profiles": id_column(self._constraints),
@@ -269,6 +270,7 @@ class XPathEngine(Engine):
             "holder_ids": holder_ids,
             "crowds": crowds,
         }
+        return sealed(columns)
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> Self:

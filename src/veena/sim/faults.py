@@ -1,4 +1,5 @@
-"""Bad luck, drawn from the seed: cuts, bounces, overload, crashes, partitions, and what never comes back.
+"""Bad luck, drawn from the seed: cuts, bounces, slow and loaded links, crashes, partitions, units that fall apart,
+brokers that join and leave, and what never comes back.
 
 Faults come first, for safety: invariants are asserted after every step. Then everything heals except what is lost for
 good, for liveness: after a bounded time every map must be right again. Every fault is put into the world's queue before
@@ -12,14 +13,27 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from veena.address import Address
-from veena.core.boundary import LinkLoad
+from veena.core.boundary import Arrived, LinkLoad
+from veena.core.disk import Disk, Identity
+from veena.core.frames import Goodbye
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
+from veena.sim.dialling import Partition
 from veena.sim.network import VirtualLink
+from veena.sim.oracle import Oracle
 from veena.sim.world import World
 
 #: How long a cut, a crash or a partition lasts: from less than a heartbeat to beyond every time-out.
 SHORTEST_NS = 50 * MILLISECOND_NS
 LONGEST_NS = 25 * SECOND_NS
+#: When the first faults come: while the network starts, or when it stands.
+BEGINNINGS_NS = (2 * SECOND_NS, 18 * SECOND_NS)
+#: How many faults strike together, and at most how far apart.
+SERIES = (1, 1, 4)
+APART_NS = 800 * MILLISECOND_NS
+#: At least this share of the brokers is there from the beginning.
+FOUNDERS = 0.7
+#: How many times longer a slow link takes: longer than a heartbeat's answer may, at times.
+SLOWNESS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +51,23 @@ def plan_faults(world: World) -> list[Fault]:
     """Draw the faults of this world's options and put them into its queue."""
     options, chance = world.options, world.chance
     kinds = _KINDS[options.faults]
-    begin = world.now_ns + 2 * SECOND_NS
-    times = sorted(begin + chance.randrange(options.fault_time_ns) for _ in range(options.fault_count))
+    begin = world.now_ns + chance.choice(BEGINNINGS_NS)
+    times: list[int] = []
+    while len(times) < options.fault_count:  # some come alone, some one after the other
+        at_ns = begin + chance.randrange(options.fault_time_ns)
+        for _ in range(min(chance.choice(SERIES), options.fault_count - len(times))):
+            times.append(at_ns)
+            at_ns += chance.randint(0, APART_NS)
+    times.sort()
     return [Fault(at_ns, chance.choice(kinds)(world, chance, at_ns)) for at_ns in times]
 
 
 def heal_everything(world: World) -> None:
     """End every fault that is not for ever: links work and lose nothing, brokers run, nothing is loaded."""
     world.options = replace(world.options, loss=0.0, duplication=0.0)
+    world.partitions = [each for each in world.partitions if each.for_ever]
     for link in world.links:
+        link.slowness = 1
         if not link.lost and link.cut:
             world.heal(link)
     for address, node in world.nodes.items():
@@ -81,6 +103,13 @@ def _overload(world: World, chance: Random, at_ns: int) -> str:
     return f"load {load} on {_named(world, link)} for {_seconds(lasts)}"
 
 
+def _slow(world: World, chance: Random, at_ns: int) -> str:
+    link, lasts = chance.choice(world.links), _draw_time(chance)
+    world.at(at_ns, lambda: setattr(link, "slowness", SLOWNESS))
+    world.at(at_ns + lasts, lambda: setattr(link, "slowness", 1))
+    return f"{_named(world, link)} {SLOWNESS} times slower for {_seconds(lasts)}"
+
+
 def _crash(world: World, chance: Random, at_ns: int) -> str:
     address, silent, lasts = chance.choice(list(world.nodes)), chance.random() < 0.5, _draw_time(chance)
     for_ever = chance.random() < world.options.permanent
@@ -98,20 +127,88 @@ def _partition(world: World, chance: Random, at_ns: int) -> str:
     inside = {address for address in addresses if address[: len(unit)] == unit}
     if chance.random() < 0.3 or len(inside) == len(addresses):
         inside = set(chance.sample(addresses, len(addresses) // 2))
-    links = [link for link in world.links if (link.a in inside) != (link.b in inside)]
-    for_ever = chance.random() < world.options.permanent / 2
-    world.at(at_ns, lambda: _do_cut(world, links, silent, for_ever))
-    world.at(at_ns + lasts, lambda: _do_heal(world, links))
+    partition = Partition(frozenset(inside), chance.random() < world.options.permanent / 2)
+    _separate(world, partition, (at_ns, at_ns + lasts), silent)
+    for_ever = partition.for_ever
     how = f"{'silent ' if silent else ''}partition of {len(inside)} brokers"
     return f"{how} for {'ever' if for_ever else _seconds(lasts)}"
 
 
+def _separate(world: World, partition: Partition, times_ns: tuple[int, int], silent: bool) -> None:
+    """Cut every link between the two sides, those included that were dialled by then; nobody dials across either."""
+    links: list[VirtualLink] = []
+
+    def strike() -> None:
+        world.partitions.append(partition)
+        links.extend(link for link in world.links if partition.separates(link.a, link.b))
+        _do_cut(world, links, silent, partition.for_ever)
+
+    def end() -> None:
+        if not partition.for_ever and partition in world.partitions:
+            world.partitions.remove(partition)
+        _do_heal(world, links)
+
+    world.at(times_ns[0], strike)
+    world.at(times_ns[1], end)
+
+
+def _fall_apart(world: World, chance: Random, at_ns: int) -> str:
+    """Cut every link inside a unit between two parts of it; the ways around the unit stay."""
+    silent, lasts = chance.random() < 0.5, _draw_time(chance)
+    addresses = list(world.nodes)
+    unit = chance.choice(addresses)[: chance.randint(1, world.network.levels - 1)]
+    inside = [address for address in addresses if address[: len(unit)] == unit]
+    part = set(chance.sample(inside, len(inside) // 2))
+    links: list[VirtualLink] = []
+
+    def strike() -> None:
+        links.extend(
+            link
+            for link in world.links
+            if link.a[: len(unit)] == link.b[: len(unit)] == unit and (link.a in part) != (link.b in part)
+        )
+        _do_cut(world, links, silent, False)
+
+    world.at(at_ns, strike)
+    world.at(at_ns + lasts, lambda: _do_heal(world, links))
+    how = f"{'silent ' if silent else ''}splitting of {world.network.labels.label(unit)}"
+    return f"{how} into {len(part)} and {len(inside) - len(part)} brokers for {_seconds(lasts)}"
+
+
+def _join(world: World, chance: Random, at_ns: int) -> str:
+    """A broker that was never there before comes in, at the place that it was granted; without it all units are whole.
+
+    Otherwise there would be two networks that never knew of each other, and that is another story (`joining`).
+    """
+    addresses = [address for address, node in world.nodes.items() if node.broker is not None]
+    address = chance.choice(addresses)
+    rest = [other for other in addresses if other != address]
+    links = [(link.a, link.b) for link in world.links if link.a in rest and link.b in rest]
+    if len(rest) < len(world.nodes) * FOUNDERS or not Oracle(rest, links).is_whole():
+        return _bounce(world, chance, at_ns)
+    node = world.nodes[address]
+    world.crash(address, silent=False)
+    node.disk = Disk(Identity(node.disk.identity.name, address, 0))
+    node.joined_ns = at_ns
+    world.at(at_ns, lambda: _do_start(world, address))
+    return f"{world.network.labels.label(address)} joins"
+
+
+def _leave(world: World, chance: Random, at_ns: int) -> str:
+    """A broker goes for good and says so; without permanent faults it comes back, as one that was restarted."""
+    address, lasts = chance.choice(list(world.nodes)), _draw_time(chance)
+    for_ever = chance.random() < world.options.permanent
+    world.at(at_ns, lambda: _do_leave(world, address, for_ever))
+    world.at(at_ns + lasts, lambda: _do_start(world, address))
+    return f"{world.network.labels.label(address)} leaves for {'ever' if for_ever else _seconds(lasts)}"
+
+
 _KINDS: dict[str, tuple[Plan, ...]] = {
     "none": (),
-    "links": (_cut, _cut, _bounce, _overload),
-    "crash": (_crash,),
-    "partition": (_partition,),
-    "all": (_cut, _bounce, _overload, _crash, _partition),
+    "links": (_cut, _cut, _bounce, _overload, _slow),
+    "crash": (_crash, _crash, _leave),
+    "partition": (_partition, _fall_apart),
+    "all": (_cut, _bounce, _overload, _slow, _crash, _leave, _join, _partition, _fall_apart),
 }
 
 
@@ -133,6 +230,15 @@ def _do_crash(world: World, address: Address, silent: bool, for_ever: bool) -> N
     node.lost = node.lost or for_ever
     if node.broker is not None:
         world.crash(address, silent)
+
+
+def _do_leave(world: World, address: Address, for_ever: bool) -> None:
+    if world.nodes[address].broker is not None:
+        for link in world.links_of(address):
+            if link.session is not None and not link.cut:
+                other = link.other(address)
+                world.give(other, Arrived(link.session.handles[other], ((0, Goodbye("leaving")),)))
+    _do_crash(world, address, False, for_ever)
 
 
 def _do_start(world: World, address: Address) -> None:

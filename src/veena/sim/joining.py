@@ -11,12 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from veena.address import Address
-from veena.core.boundary import Arrived, AskToSpeak, Identity, MaySpeak, Merged, Numbered
+from veena.core.boundary import Arrived, AskToSpeak, MaySpeak, Merged, Numbered
+from veena.core.disk import Disk, Identity
+from veena.core.event_frame import EventFrame
 from veena.core.frames import Frame, Goodbye, Heartbeat, Hello
 from veena.core.joining import Applicant, Ask, Joined, JoinEffect, Joiner, Refused
 from veena.core.organisation import encode_request
 from veena.core.setup_frames import Grant, Place
-from veena.sim.world import Node, World
+from veena.sim.node import Node
+from veena.sim.world import World
 
 #: Numbers of one join; the next join under the same name begins beyond them.
 NUMBERS = 1 << 20
@@ -53,7 +56,7 @@ class Guest:
     def hear(self, frames: tuple[Numbered, ...]) -> None:
         """What the contact says on the conversation."""
         for _, frame in frames:
-            if self.result is None and not isinstance(frame, Hello | Heartbeat | Goodbye):
+            if self.result is None and not isinstance(frame, Hello | Heartbeat | Goodbye | EventFrame):
                 self.act(self.joiner.handle(frame, self.world.now_ns))
 
     def _wake(self, due: int) -> None:
@@ -87,8 +90,8 @@ def join(world: World, name: str, contact: Address, levels: Iterable[int], ip: s
 def add_unit(world: World, spokesman: Address, unit_level: int, contact: Address, levels: Iterable[int]) -> Guest:
     """A unit of this world, not linked to the contact's network yet, asks to become part of it."""
     node = world.nodes[spokesman]
-    applicant = Applicant(node.disk.name, f"unit-{node.disk.name}", unit_level, spokesman)
-    guest = Guest(world, _joiner(world, applicant, contact, levels), node.disk.name, "10.1.2.3", spokesman)
+    applicant = Applicant(node.disk.identity.name, f"unit-{node.disk.identity.name}", unit_level, spokesman)
+    guest = Guest(world, _joiner(world, applicant, contact, levels), node.disk.identity.name, "10.1.2.3", spokesman)
 
     def answered(answer: MaySpeak) -> None:
         if answer.granted:
@@ -123,7 +126,7 @@ def settle(guest: Guest, joined: Joined) -> None:
         world.give(guest.spokesman, Merged(world.now_ns, joined.old, joined.new, world.settings.network))
         _dial(world, joined.address, joined.links)
         return
-    node = Node(joined.address, None, Identity(guest.name, joined.address, 0), joined_ns=world.now_ns)
+    node = Node(joined.address, None, Disk(Identity(guest.name, joined.address, 0)), joined_ns=world.now_ns)
     world.nodes[joined.address] = node
     _dial(world, joined.address, joined.links)
     world.start(joined.address)

@@ -26,6 +26,8 @@ class Session:
     stalled: list[tuple[Delivery, bool]] = field(default_factory=list)
     #: Over an ordered transport: no frame arrives before one that was sent earlier.
     last_arrival_ns: dict[Address, int] = field(default_factory=dict)
+    #: By sender, the number of the last event that was written.
+    last_event: dict[Address, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -39,6 +41,10 @@ class VirtualLink:
     cut: bool = False
     #: Never to come back.
     lost: bool = False
+    #: How many times longer everything takes.
+    slowness: int = 1
+    #: Made because its end `a` dialled the other.
+    dialled: bool = False
     session: Session | None = None
 
     def other(self, end: Address) -> Address:
@@ -86,4 +92,4 @@ def deliveries(
 
 
 def _delay(link: VirtualLink, options: Options, chance: Random) -> int:
-    return link.delay_ns + (chance.randrange(options.jitter_ns) if options.jitter_ns else 0)
+    return link.slowness * (link.delay_ns + (chance.randrange(options.jitter_ns) if options.jitter_ns else 0))

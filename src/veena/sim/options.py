@@ -9,6 +9,13 @@ from typing import Any
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.errors import ConfigError
 
+MAX_CLIENTS = 60
+MAX_PUBLISHERS = 8
+#: Faults grow with the network up to this size: with more of them a run says no more and takes longer.
+MOST_STRUCK = 80
+#: In networks of up to this size invariants are asserted after every step; in larger ones that takes most of the time.
+ALWAYS_CHECKED = 16
+CHECK_EVERY = 10
 FAULTS = ("none", "links", "crash", "partition", "all")
 
 
@@ -28,25 +35,42 @@ class Options:
     fault_time_ns: int = 0
     #: Share of cuts, crashes and partitions that are for ever.
     permanent: float = 0.0
+    #: What is published in all, by how many publishers, and how often one of them goes elsewhere.
+    events: int = 0
+    publishers: int = 0
+    roams: int = 0
+    clients: int = 0
+    #: How many clients change their mind, leave or roam at a time.
+    churn: int = 0
+    #: Disks that an event is on before it is accepted.
+    copies: int = 1
+    #: Let brokers that dial each other be connected.
+    dial: bool = True
     #: How long closed connections are remembered; half of it for what is out of reach.
     tombstone_ns: int = 3600 * SECOND_NS
     #: Let every frame pass through the wire format.
     wire: bool = True
-    #: Let brokers assert their invariants.
+    #: Let brokers assert their invariants, each after so many of its steps.
     check: bool = True
+    check_every: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def draw(chance: Random, faults: str, brokers: int) -> Options:
+def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -> Options:
     """Options for a run with these faults."""
     if faults not in FAULTS:
         raise ConfigError("--faults", faults, "is no kind of fault", f"use one of {', '.join(FAULTS)}")
+    drawn_events = chance.choice((50, 150, 300))
     options = Options(
         faults=faults,
-        delay_ns=chance.randint(1, 20) * MILLISECOND_NS,
-        jitter_ns=chance.randint(0, 30) * MILLISECOND_NS,
+        delay_ns=chance.randint(1, chance.choice((20, 20, 150))) * MILLISECOND_NS,
+        jitter_ns=chance.randint(0, chance.choice((30, 30, 150))) * MILLISECOND_NS,
+        events=drawn_events if events is None else events,
+        publishers=chance.randint(1, MAX_PUBLISHERS),
+        clients=chance.randint(1, MAX_CLIENTS),
+        check_every=1 if brokers <= ALWAYS_CHECKED else CHECK_EVERY,
     )
     if faults == "none":
         return options
@@ -56,8 +80,11 @@ def draw(chance: Random, faults: str, brokers: int) -> Options:
         ordered=not lossy,
         loss=chance.uniform(0.0, 0.1) if lossy else 0.0,
         duplication=chance.uniform(0.0, 0.1) if lossy else 0.0,
-        fault_count=chance.randint(3, 6 + brokers // 4),
+        fault_count=chance.randint(3, 6 + min(brokers, MOST_STRUCK) // 2),
         fault_time_ns=chance.randint(20, 60) * SECOND_NS,
         tombstone_ns=chance.choice((3600, 45)) * SECOND_NS,
-        permanent=chance.choice((0.0, 0.2, 0.6)),
+        permanent=chance.choice((0.0, 0.0, 0.2, 0.6)),
+        copies=chance.choice((1, 1, 2)),
+        roams=chance.randint(0, 6),
+        churn=chance.randint(0, 4),
     )

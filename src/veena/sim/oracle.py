@@ -15,13 +15,18 @@ from veena.address import Address, Unit
 #: (one end, other end, level, cost, number of links): the finer or lower end first.
 OracleEdge = tuple[Unit, Unit, int, int, int]
 WorkingLink = tuple[Address, Address]
+#: What a link that was dialled for want of another costs in addition.
+DEARER = 4
 
 
 class Oracle:
     """Knows all working links; answers for one broker at a time."""
 
-    def __init__(self, brokers: Iterable[Address], links: Sequence[WorkingLink]) -> None:
-        self._links = links
+    def __init__(
+        self, brokers: Iterable[Address], links: Sequence[WorkingLink], dialled: Sequence[WorkingLink] = ()
+    ) -> None:
+        self._links = [*links, *dialled]
+        self._proper = len(links)
         #: For each enclosing unit: which broker belongs to which connected part of it.
         self._parts: dict[Unit, dict[Address, int]] = {}
         self._brokers = sorted(brokers)
@@ -39,13 +44,16 @@ class Oracle:
             return False
         fewest = {pair: must[pair][4] if pair in must else 1 for pair in shown}
         return all(
-            edge[:4] == may[pair][:4] and fewest[pair] <= edge[4] <= may[pair][4] for pair, edge in shown.items()
+            edge[:3] == may[pair][:3]
+            and may[pair][3] <= edge[3] <= (must[pair][3] if pair in must else may[pair][3] + DEARER)
+            and fewest[pair] <= edge[4] <= may[pair][4]
+            for pair, edge in shown.items()
         )
 
     def edges(self, host: Address, as_if_whole: bool = False) -> list[OracleEdge]:
         levels = len(host)
         counted: dict[tuple[Unit, Unit], list[int]] = {}
-        for a, b in self._links:
+        for number, (a, b) in enumerate(self._links):
             shared = _shared(a, b)
             context = a[:shared]
             if host[:shared] != context:
@@ -55,12 +63,14 @@ class Oracle:
             if not hears and not as_if_whole:
                 continue
             ends = sorted((_seen(host, a), _seen(host, b)), key=lambda unit: (-len(unit), unit))
-            entry = counted.setdefault((ends[0], ends[1]), [levels - 1 - shared, 0])
+            entry = counted.setdefault((ends[0], ends[1]), [levels - 1 - shared, 0, DEARER])
             entry[1] += 1
+            if number < self._proper:
+                entry[2] = 0
         shown = _reach(host, counted)
         edges = [
-            (a, b, level, 2 * levels - len(a) - len(b), count)
-            for (a, b), (level, count) in counted.items()
+            (a, b, level, 2 * levels - len(a) - len(b) + extra, count)
+            for (a, b), (level, count, extra) in counted.items()
             if a in shown and b in shown
         ]
         return sorted(edges, key=lambda edge: (edge[2], -len(edge[0]), edge[0], -len(edge[1]), edge[1]))
@@ -88,8 +98,12 @@ class Oracle:
 
     def is_whole(self) -> bool:
         """Whether every unit hangs together inside itself."""
+        return not self.broken_units()
+
+    def broken_units(self) -> list[Unit]:
+        """The units that do not hang together inside, the whole network (`()`) among them."""
         contexts = {broker[:size] for broker in self._brokers for size in range(len(broker))}
-        return all(len(set(self._part(context).values())) == 1 for context in sorted(contexts))
+        return [context for context in sorted(contexts) if len(set(self._part(context).values())) > 1]
 
 
 def _shared(a: Address, b: Address) -> int:

@@ -1,38 +1,77 @@
 """Clients of a simulated network: who wants what, drawn from the seed, and the judge of what brokers believe of it.
 
-A client attaches to a broker, subscribes, leaves, and comes back after its broker was restarted. The judge knows every
-subscription and asks brokers about drawn events: a unit where somebody wants the event must be in the vector; one where
-nobody does must not be, except where digests let it through.
+A client attaches to a broker, subscribes, changes its mind, roams, and comes back after its broker was restarted,
+presenting what it had. Every subscription is kept with its times, because afterwards the judge asks who was entitled to
+which event. It also asks brokers about drawn events: a unit where somebody wants the event must be in the vector; one
+where nobody does must not be, except where digests let it through.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from veena import matching
 from veena.address import Address
-from veena.core.boundary import ClientDown, ClientUp, Subscribe
+from veena.core.boundary import ClientDown, ClientUp, Had, Subscribe, Unsubscribe
+from veena.core.disk import Place, Stream
+from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event
 from veena.matching.engine import Constraint, Engine
 from veena.sim.world import World
 
 #: Events that each broker is asked about.
 QUESTIONS = 6
+MAX_WISHES = 3
+#: How long a client whose broker died waits before it tries again.
+AWAY_NS = (100 * MILLISECOND_NS, 4 * SECOND_NS)
 
 
-@dataclass(slots=True)
-class Client:
-    """One client with one subscription."""
+class Wish(NamedTuple):
+    """What a client wants, and how far around it."""
 
-    name: str
-    broker: Address
     engine: str
     constraint: Constraint
     scope: int
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """A wish while its client is with one broker: from subscribing to its end."""
+
+    client: Client
+    broker: Address
+    session: int
+    number: int
+    wish: Wish
+    engine: Engine
+    begun_ns: int
+    ended_ns: int | None = None
+    #: Since when it is acknowledged for its scope.
+    active_ns: int | None = None
+
+    def matches(self, event: Event, origin: Address) -> bool:
+        size = len(origin) - self.wish.scope
+        return origin[:size] == self.broker[:size] and bool(self.engine.match(event))
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One client; `session` is 0 while it is with no broker."""
+
+    name: str
+    broker: Address
+    wishes: list[Wish]
     session: int = 0
     #: The life of its broker that knows it.
     incarnation: int = 0
+    back_ns: int = 0
+    next_number: int = 1
+    subscriptions: dict[int, Subscription] = field(default_factory=dict)
+    had: Had = field(default_factory=dict)
+    #: Former ids, not given again since, of events that it got from a roaming publisher.
+    skips: dict[tuple[Stream, Place], None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,57 +90,100 @@ class Population:
     def __init__(self, world: World, clients: int, chance: Random) -> None:
         self._world = world
         self._chance = chance
-        self._sessions = 0
+        #: Every subscription that there ever was.
+        self.history: list[Subscription] = []
+        #: Open sessions.
+        self.sessions: dict[int, Client] = {}
         addresses = list(world.nodes)
-        levels = world.network.levels
         self.clients = [
-            Client(
-                f"client-{n}",
-                chance.choice(addresses),
-                *draw_subscription(chance),
-                chance.choice((levels, levels, n % levels + 1)),
-            )
+            Client(f"client-{n}", chance.choice(addresses), self._draw_wishes(chance.choice((1, 1, MAX_WISHES))))
             for n in range(clients)
         ]
 
+    def _draw_wishes(self, most: int) -> list[Wish]:
+        levels, chance = self._world.network.levels, self._chance
+        return [
+            Wish(*draw_subscription(chance), chance.choice((levels, levels, chance.randint(1, levels))))
+            for _ in range(chance.randint(1, most))
+        ]
+
+    # --- coming and going ---
+
     def attach(self) -> None:
-        """Every client whose broker lives and does not know it attaches and subscribes."""
+        """Clients whose broker died notice it; those whose broker lives again, or who are due, attach and subscribe."""
+        now_ns = self._world.now_ns
         for client in self.clients:
             broker = self._world.nodes[client.broker].broker
-            if broker is not None and broker.identity.incarnation != client.incarnation:
-                self._sessions += 1
-                client.session, client.incarnation = self._sessions, broker.identity.incarnation
-                self._world.give(client.broker, ClientUp(client.session, client.name))
-                self._subscribe(client)
+            if client.session and (broker is None or broker.identity.incarnation != client.incarnation):
+                self._detach(client)
+                client.back_ns = now_ns + self._chance.randint(*AWAY_NS)
+            if not client.session and broker is not None and now_ns >= client.back_ns:
+                client.session, client.incarnation = self._world.new_session(), broker.identity.incarnation
+                self.sessions[client.session] = client
+                up = ClientUp(client.session, client.name, dict(client.had), frozenset(client.skips))
+                self._world.give(client.broker, up)
+                for wish in client.wishes:
+                    self._subscribe(client, wish)
+
+    def _detach(self, client: Client) -> None:
+        for number in list(client.subscriptions):
+            client.subscriptions.pop(number).ended_ns = self._world.now_ns
+        self.sessions.pop(client.session, None)
+        client.session = 0
+
+    def _subscribe(self, client: Client, wish: Wish) -> None:
+        number, client.next_number = client.next_number, client.next_number + 1
+        subscription = Subscription(
+            client, client.broker, client.session, number, wish, _engine(wish), self._world.now_ns
+        )
+        client.subscriptions[number] = subscription
+        self.history.append(subscription)
+        self._world.give(client.broker, Subscribe(client.session, number, *wish))
 
     def churn(self, count: int) -> None:
-        """Some clients leave and come back at once with another wish."""
+        """Some clients change their mind, leave and come back, or roam."""
         for client in self._chance.sample(self.clients, min(count, len(self.clients))):
-            if client.incarnation:
-                self._world.give(client.broker, ClientDown(client.session))
-                client.engine, client.constraint = draw_subscription(self._chance)
-                client.incarnation = 0
+            if not client.session:
+                continue
+            what = self._chance.choice(("mind", "leave", "roam"))
+            if what == "mind":
+                number = self._chance.choice(list(client.subscriptions))
+                client.subscriptions.pop(number).ended_ns = self._world.now_ns
+                self._world.give(client.broker, Unsubscribe(client.session, number))
+                client.wishes = [each.wish for each in client.subscriptions.values()] + self._draw_wishes(1)
+                self._subscribe(client, client.wishes[-1])
+                continue
+            self._world.give(client.broker, ClientDown(client.session, self._chance.random() < 0.5))
+            self._detach(client)
+            if what == "leave":
+                client.wishes = self._draw_wishes(MAX_WISHES)
+            else:
+                client.broker = self._chance.choice(list(self._world.nodes))
         self.attach()
 
-    def _subscribe(self, client: Client) -> None:
-        self._world.give(client.broker, Subscribe(client.session, 1, client.engine, client.constraint, client.scope))
+    def activated(self, session: int, number: int, level: int) -> None:
+        """A broker says how far a subscription is acknowledged."""
+        client = self.sessions.get(session)
+        subscription = client.subscriptions.get(number) if client is not None else None
+        if subscription is None:
+            return
+        if level < subscription.wish.scope:
+            subscription.active_ns = None
+        elif subscription.active_ns is None:
+            subscription.active_ns = self._world.now_ns
+
+    # --- what brokers believe ---
 
     def judge(self) -> Judgement:
         """Ask every live broker about some events."""
         asked = narrower = wider = false_positives = 0
-        live = [client for client in self.clients if self._world.nodes[client.broker].broker is not None]
-        profiles = [_engine(client) for client in live]
+        live = [each for client in self.clients for each in client.subscriptions.values()]
         oracle = self._world.oracle()
         for broker in list(self._world.live()):
             host, interest = broker.identity.address, broker.profiles.interest
             for _ in range(QUESTIONS):
                 event = draw_event(self._chance)
-                wanting = [
-                    client.broker
-                    for client, engine in zip(live, profiles, strict=True)
-                    if host[: len(host) - client.scope] == client.broker[: len(host) - client.scope]
-                    and engine.match(event)
-                ]
+                wanting = [each.broker for each in live if each.matches(event, host)]
                 vector = interest.destinations(event, host)
                 for unit in broker.map.vertices():
                     if unit == host:
@@ -120,9 +202,9 @@ class Population:
         return Judgement(asked, narrower, wider, false_positives)
 
 
-def _engine(client: Client) -> Engine:
-    engine = matching.create(client.engine)
-    engine.add(1, client.constraint, 1)
+def _engine(wish: Wish) -> Engine:
+    engine = matching.create(wish.engine)
+    engine.add(1, wish.constraint, 1)
     return engine
 
 

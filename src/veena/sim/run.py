@@ -12,20 +12,23 @@ from veena.core.broker import Broker
 from veena.core.settings import SECOND_NS, Settings
 from veena.errors import VeenaError
 from veena.runtime.network_file import Network
-from veena.sim.faults import heal_everything, plan_faults
+from veena.sim.crossings import Crossings
+from veena.sim.faults import Fault, heal_everything, plan_faults
 from veena.sim.generate import generate
+from veena.sim.judge import NAMED, Judge
 from veena.sim.options import Options, draw
 from veena.sim.population import Population
+from veena.sim.traffic import Traffic
 from veena.sim.ways import way
 from veena.sim.world import MakeBroker, World
 
-#: Generated worlds of `sim run` without a network: small enough for a second, large enough for four levels.
-SMALLEST, LARGEST = 5, 40
+#: Sizes of generated worlds and how often each is drawn: most are small, so that there can be many of them.
+SIZES = (((22, 60), 80), ((60, 120), 16), ((120, 300), 4))
 #: A newcomer's network is up within this virtual time.
 START_NS = 20 * SECOND_NS
-MAX_CLIENTS = 60
-#: So many clients change their mind so often, until the faults end.
-CHURN = 3
+#: How long events are published in a run without faults; otherwise for as long as there are faults.
+QUIET_TIME_NS = 20 * SECOND_NS
+#: Clients change their mind so often, until the faults end.
 CHURN_NS = 5 * SECOND_NS
 
 
@@ -66,10 +69,31 @@ class Report:
     hops_judged: bool
     broken: str | None
 
+    #: Events that went to somebody who did not want them, or were changed on the way.
+    spurious: int | None
+    #: Reliable events that a publisher could not get rid of.
+    unaccepted: int | None
+    #: Subscriptions that should have been acknowledged for their scope and were not.
+    unacknowledged: int | None
+    #: Seconds from the end of the faults, or from acceptance, to the last delivery that was owed.
+    slowest_seconds: float | None
+    #: Deliveries that are owed no more, each with its reason; and the first of those that went wrong.
+    excused: tuple[str, ...]
+    wrong: tuple[str, ...]
+
     @property
     def is_sound(self) -> bool:
         wrong = self.wrong_maps or self.wrong_hops or self.interest_narrower or self.interest_wider
-        return not wrong and self.broken is None
+        lost = (
+            self.missing
+            or self.duplicates
+            or self.out_of_order
+            or self.spurious
+            or self.unaccepted
+            or self.unacknowledged
+        )
+        astray = self.options["faults"] == "none" and self.wasted_units != self.digest_false_positives
+        return not wrong and not lost and not astray and self.broken is None
 
 
 def run_seed(
@@ -78,35 +102,84 @@ def run_seed(
     network: Network | None = None,
     make_broker: MakeBroker = Broker,
     change: Callable[[Options], Options] | None = None,
+    *,
+    events: int | None = None,
+    brokers: int | None = None,
 ) -> Report:
-    """Simulate one seed. `change` alters the drawn options, `make_broker` plants a bug: both are for tests."""
+    """Simulate one seed; `events` and `brokers` override how many it draws.
+
+    `change` alters the drawn options, `make_broker` plants a bug: both are for tests.
+    """
     chance = Random(seed)
+    size = draw_size(chance)
+    network_seed = chance.getrandbits(32)
     if network is None:
-        network = generate(chance.randint(SMALLEST, LARGEST), seed=chance.getrandbits(32))
-    options = draw(chance, faults, len(network.brokers))
+        network = generate(size if brokers is None else brokers, seed=network_seed)
+    options = draw(chance, faults, len(network.brokers), events)
     if change is not None:
         options = change(options)
-    world = World(network, seed, options, make_broker=make_broker)
-    plan = plan_faults(world) if options.fault_count else []
-    population = Population(world, chance.randint(1, MAX_CLIENTS), chance)
+    play = Play(World(network, seed, options, make_broker=make_broker), chance)
     broken: str | None = None
     try:
-        _play(world, population)
+        play.run()
     except (AssertionError, VeenaError) as error:
         broken = f"{type(error).__name__}: {error}"
-    label = network.labels.label
-    judgement = population.judge() if broken is None else None
+    return _report(seed, play, broken)
+
+
+def draw_size(chance: Random) -> int:
+    (sizes,) = chance.choices([bounds for bounds, _ in SIZES], [weight for _, weight in SIZES])
+    return chance.randint(*sizes)
+
+
+class Play:
+    """What happens in one run, from the first broker's start to the end of all patience."""
+
+    def __init__(self, world: World, chance: Random) -> None:
+        options = world.options
+        self.world = world
+        self.healed_ns = 0
+        self.crossings = Crossings(lambda: world.now_ns, world.network.fanout)
+        world.on_crossing = self.crossings.note
+        self.plan = plan_faults(world) if options.fault_count else []
+        self.population = Population(world, options.clients, chance)
+        self.traffic = Traffic(world, self.population, options.publishers, chance)
+        # With faults everything happens at once; without, events come when everybody knows what everybody wants.
+        begin_ns = world.now_ns + (2 * SECOND_NS if self.plan else START_NS)
+        self.end_ns = world.now_ns + START_NS + (options.fault_time_ns or QUIET_TIME_NS)
+        self.traffic.plan(options.events, begin_ns, self.end_ns, [fault.at_ns for fault in self.plan])
+        roaming = self.traffic.plan_roaming(options.roams, begin_ns, self.end_ns)
+        self.plan = sorted(self.plan + [Fault(*each) for each in roaming], key=lambda fault: fault.at_ns)
+
+    def run(self) -> None:
+        """Faults, with clients that come and go, then healing, then time for every time-out to pass once."""
+        world = self.world
+        self.traffic.pulse()
+        while world.now_ns < self.end_ns:
+            if world.options.churn:
+                self.population.churn(world.options.churn)
+            world.run_until(min(world.now_ns + CHURN_NS, self.end_ns))
+        heal_everything(world)
+        self.healed_ns = world.now_ns
+        world.run_until(world.now_ns + settling_ns(world.settings))
+        world.check()
+
+
+def _report(seed: int, play: Play, broken: str | None) -> Report:
+    world, label = play.world, play.world.network.labels.label
+    options, network = world.options, world.network
+    judgement = play.population.judge() if broken is None else None
     return Report(
         seed=seed,
         options={"network": network.name, "brokers": len(network.brokers), **options.as_dict()},
-        **dict.fromkeys(_NOT_MEASURED),
+        **_traffic_fields(play, broken),
         trace_hash=world.trace_hash(),
         brokers=sum(1 for _ in world.live()),
-        faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} s: {fault.what}" for fault in plan),
+        faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} s: {fault.what}" for fault in play.plan),
         steps=world.counters.steps,
         frames=world.counters.frames,
         virtual_seconds=round(world.now_ns / SECOND_NS, 3),
-        clients=len(population.clients),
+        clients=len(play.population.clients),
         interest_narrower=judgement.narrower if judgement else 0,
         # What was wanted where nobody can be reached any more is kept for a while: wider, on purpose.
         interest_wider=judgement.wider if judgement and not options.permanent else 0,
@@ -117,24 +190,47 @@ def run_seed(
     )
 
 
-_NOT_MEASURED = (
+def _traffic_fields(play: Play, broken: str | None) -> dict[str, Any]:
+    """The fields of the report that are about events; None for what this run cannot tell."""
+    if broken is not None:
+        return {**dict.fromkeys(_TRAFFIC), "excused": (), "wrong": ()}
+    judge = Judge(play.world, play.traffic, play.healed_ns)
+    found = judge.deliveries()
+    wasted, by_digest = judge.wasted_units(play.crossings)
+    optimum, flood = judge.compared() if play.world.options.faults == "none" else (None, None)
+    wrong = [*found.missing, *found.duplicates, *found.out_of_order, *found.spurious, *found.unaccepted]
+    wrong += found.unacknowledged
+    return {
+        "events": found.events,
+        "expected": found.expected,
+        "delivered": found.delivered,
+        "missing": len(found.missing),
+        "duplicates": len(found.duplicates),
+        "out_of_order": len(found.out_of_order),
+        "late": found.late,
+        "dropped": found.dropped,
+        "expired": found.expired,
+        "wasted_units": wasted,
+        "digest_false_positives": by_digest,
+        "link_crossings": play.crossings.total(),
+        "optimum_crossings": optimum,
+        "flood_crossings": flood,
+        "crossings_per_link_max": play.crossings.link_max(),
+        "spurious": len(found.spurious),
+        "unaccepted": len(found.unaccepted),
+        "unacknowledged": len(found.unacknowledged),
+        "slowest_seconds": round(found.slowest_s, 3),
+        "excused": found.excused,
+        "wrong": tuple(wrong[:NAMED]),
+    }
+
+
+_TRAFFIC = (
     "events", "expected", "delivered", "missing", "duplicates", "out_of_order", "late", "dropped", "expired",
     "wasted_units", "digest_false_positives", "link_crossings", "optimum_crossings", "flood_crossings",
-    "crossings_per_link_max",
+    "crossings_per_link_max", "spurious", "unaccepted", "unacknowledged",
+    "slowest_seconds",
 )  # fmt: skip
-
-
-def _play(world: World, population: Population) -> None:
-    """Faults, with clients that come and go, then healing, then time for every time-out to pass once."""
-    end_ns = world.now_ns + START_NS + world.options.fault_time_ns
-    while world.now_ns < end_ns:
-        population.churn(CHURN)
-        world.run_until(min(world.now_ns + CHURN_NS, end_ns))
-    heal_everything(world)
-    world.run_until(world.now_ns + SECOND_NS)
-    population.attach()
-    world.run_until(world.now_ns + settling_ns(world.settings))
-    world.check()
 
 
 def settling_ns(settings: Settings) -> int:

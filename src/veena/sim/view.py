@@ -32,6 +32,7 @@ def converged(network: Network, seed: int = 1, options: Options | None = None) -
         load_check_ns=LIMIT_NS,
         reconcile_ns=4 * LIMIT_NS,
         tombstone_ns=16 * LIMIT_NS,
+        lease_ns=8 * LIMIT_NS,
     )
     world = World(network, seed, options or Options(wire=False, check=False), patient)
     if not world.run_until_quiet(world.now_ns + LIMIT_NS // 2):

@@ -7,8 +7,10 @@ ones that run in production; the world plays their clock, their network, their d
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import fields, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 from random import Random
@@ -16,25 +18,38 @@ from random import Random
 from veena.address import Address
 from veena.core import wire
 from veena.core.boundary import (
+    Accepted,
+    Active,
     Arrived,
+    ClientRefused,
     Close,
+    DeadLetter,
+    Deliver,
+    Dial,
     Effect,
-    Identity,
     Input,
     LinkDown,
     LinkUp,
+    LogRead,
     MaySpeak,
     Numbered,
+    PublishRefused,
+    Read,
     Restart,
     Send,
     Store,
     Stored,
+    Welcome,
 )
 from veena.core.broker import Broker
-from veena.core.frames import Frame, Heartbeat, Received
+from veena.core.disk import Disk, Identity
+from veena.core.event_frame import COPY, EventCodec, EventFrame
+from veena.core.frames import Heartbeat, Received
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.runtime.network_file import Network
+from veena.sim.dialling import Partition, dial, listen_address
 from veena.sim.network import Delivery, Session, VirtualLink, deliveries
+from veena.sim.node import Counters, Node
 from veena.sim.options import Options
 from veena.sim.oracle import Oracle
 
@@ -43,33 +58,11 @@ MakeBroker = Callable[..., Broker]
 STEPS_BETWEEN_CHECKS = 1000
 #: A driver that lost a link dials again after about this time.
 REDIAL_NS = SECOND_NS
-#: How long a synced write takes.
+#: How long a synced write takes at least, and how much longer it may take; a read takes the least.
 DISK_NS = MILLISECOND_NS
-
-
-@dataclass(slots=True)
-class Node:
-    """A broker's process and its disk."""
-
-    address: Address
-    broker: Broker | None
-    disk: Identity
-    #: When its next tick is due.
-    wake_ns: int | None = None
-    #: Never to come back.
-    lost: bool = False
-    #: When it was let into the network; None for those that were there first.
-    joined_ns: int | None = None
-    #: Of the network that it belongs to, where that is not the world's own.
-    settings: Settings | None = None
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a run cost."""
-
-    steps: int = 0
-    frames: int = 0
+DISK_JITTER_NS = 4 * MILLISECOND_NS
+#: What a broker tells a client, or of its event.
+ClientEffect = ClientRefused | Welcome | Active | Accepted | PublishRefused | Deliver | DeadLetter
 
 
 class World:
@@ -86,29 +79,43 @@ class World:
         self.network = network
         self.options = options or Options()
         self.settings = settings or Settings(
-            network.name, network.levels, network.fanout, tombstone_ns=self.options.tombstone_ns
+            network.name,
+            network.levels,
+            network.fanout,
+            tombstone_ns=self.options.tombstone_ns,
+            copies=self.options.copies,
         )
         self.chance = Random(seed)
         self.now_ns = SECOND_NS
         self.counters = Counters()
         self.nodes = {
-            entry.address: Node(entry.address, None, Identity(entry.label, entry.address, 0))
+            entry.address: Node(entry.address, None, Disk(Identity(entry.label, entry.address, 0)))
             for entry in network.brokers
         }
         self.links = [
             VirtualLink(entry.a, entry.b, self.options.delay_ns + int(entry.delay_ms * MILLISECOND_NS))
             for entry in network.links
         ]
+        #: What separates brokers now, whatever links there are or will be.
+        self.partitions: list[Partition] = []
+        #: When a broker that dialled another was last connected to it.
+        self.dialled_ns = 0
         #: Called with every delivery: what a test wants to see on its way.
         self.on_delivery: Callable[[Delivery], None] | None = None
+        #: Called with every event that is written to a link for the first time: sender, receiver, frame.
+        self.on_crossing: Callable[[Address, Address, EventFrame], None] | None = None
+        #: Called with what a broker tells a client; it must not give that broker anything before the present step ends.
+        self.on_client: Callable[[Address, ClientEffect], None] | None = None
         #: Called once with the answer to a broker's question whether it may speak for its unit.
         self.on_may_speak: dict[Address, Callable[[MaySpeak], None]] = {}
         #: Conversations with nodes that have no address: who listens, by the contact's link number.
         self._visitors: dict[int, Callable[[tuple[Numbered, ...]], None]] = {}
         self._make_broker = make_broker
+        self._codec = EventCodec(network.levels, network.fanout)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._entered = 0
         self._handles = 0
+        self._clients = 0
         self._sessions: dict[int, Session] = {}
         #: Frames on the way that are more than a sign of life: none means that nothing new can happen.
         self._news_under_way = 0
@@ -137,7 +144,9 @@ class World:
                 quiet_since = None
             elif quiet_since is None:
                 quiet_since = self.now_ns
-            elif self.now_ns - quiet_since > 2 * (DISK_NS + self.options.delay_ns + self.options.jitter_ns):
+            elif self.now_ns - quiet_since > 2 * (
+                DISK_NS + DISK_JITTER_NS + self.options.delay_ns + self.options.jitter_ns
+            ):
                 return True
         return not self._news_under_way
 
@@ -155,10 +164,16 @@ class World:
         """Start a broker's process with what its disk holds."""
         node = self.nodes[address]
         assert node.broker is None
-        identity = Identity(node.disk.name, address, node.disk.incarnation + 1)
-        settings = node.settings or self.settings
+        disk = node.disk
+        identity = Identity(disk.identity.name, address, disk.identity.incarnation + 1)
         node.broker = self._make_broker(
-            identity, settings, self.chance.getrandbits, self.now_ns, joined_ns=node.joined_ns
+            identity,
+            node.settings or self.settings,
+            self.chance.getrandbits,
+            self.now_ns,
+            listen=(listen_address(address),),
+            joined_ns=node.joined_ns,
+            disk=replace(disk, **{each.name: copy(getattr(disk, each.name)) for each in fields(disk)}),
         )
         node.wake_ns = None
         self._after(node, node.broker.tick(self.now_ns))
@@ -166,9 +181,15 @@ class World:
             self.connect(link)
 
     def crash(self, address: Address, silent: bool) -> None:
-        """Kill a broker's process; its neighbours' sockets notice, or do not if the machine died with it."""
+        """Kill a broker's process; its neighbours' sockets notice, or do not if the machine died with it.
+
+        What was on its way to the disk may have got there, unanswered, up to any point.
+        """
         node = self.nodes[address]
         node.broker = None
+        for store in list(node.unsynced)[: self.chance.randint(0, len(node.unsynced))]:
+            _sync(node.disk, store)
+        node.unsynced.clear()
         for link in self.links_of(address):
             if link.session is not None:
                 self._end(link.session, tell=() if silent else (link.other(address),), reason="connection reset")
@@ -179,6 +200,11 @@ class World:
         if node is not None and node.broker is not None:
             self._trace.update(f"{self.now_ns}{address}{type(given).__name__}".encode())
             self._after(node, node.broker.handle(given, self.now_ns))
+
+    def new_session(self) -> int:
+        """A number for a client's conversation, never used before."""
+        self._clients += 1
+        return self._clients
 
     def live(self) -> Iterator[Broker]:
         return (node.broker for node in self.nodes.values() if node.broker is not None)
@@ -198,12 +224,19 @@ class World:
                 self._closed(node.address, effect)
             elif type(effect) is Store:
                 self._store(node, broker, effect)
+            elif type(effect) is Read:
+                self._read(node, broker, effect)
+            elif isinstance(effect, ClientEffect):
+                self._tell_client(node.address, effect)
+            elif type(effect) is Dial:
+                dial(self, node.address, effect)
             elif type(effect) is MaySpeak:
                 self.on_may_speak.pop(node.address)(effect)
             elif type(effect) is Restart:
                 self._restart(node, effect)
                 return
-        if self.options.check:
+        node.steps += 1
+        if self.options.check and node.steps % self.options.check_every == 0:
             broker.check()
         due = broker.next_wakeup()
         if due is not None and (node.wake_ns is None or due < node.wake_ns):
@@ -215,21 +248,42 @@ class World:
             node.wake_ns = None
             self._after(node, broker.tick(self.now_ns))
 
+    def _tell_client(self, address: Address, effect: ClientEffect) -> None:
+        what = effect.frame.id if type(effect) is Deliver else effect
+        self._trace.update(f"{self.now_ns}{address}{what}".encode())
+        if self.on_client is not None:
+            self.on_client(address, effect)
+
     def _store(self, node: Node, broker: Broker, effect: Store) -> None:
+        """Sync in the order of tickets, after a while; what a crash overtakes is lost."""
+
         def written() -> None:
             if node.broker is broker:
-                node.disk = effect.identity
+                assert node.unsynced.popleft() is effect
+                _sync(node.disk, effect)
                 self.give(node.address, Stored(effect.ticket))
 
-        self.at(self.now_ns + DISK_NS, written)
+        node.unsynced.append(effect)
+        node.synced_ns = max(node.synced_ns, self.now_ns + DISK_NS + self.chance.randrange(DISK_JITTER_NS))
+        self.at(node.synced_ns, written)
+
+    def _read(self, node: Node, broker: Broker, effect: Read) -> None:
+        def found() -> None:
+            if node.broker is broker:
+                entries = node.disk.entries
+                start = bisect_left(entries, effect.offset, key=lambda entry: entry.offset)
+                self.give(node.address, LogRead(effect.ticket, tuple(entries[start : start + effect.limit])))
+
+        self.at(self.now_ns + DISK_NS, found)
 
     def _restart(self, node: Node, effect: Restart) -> None:
         """Start a broker again under its new address, in its new network, when its old connections are closed."""
         node.broker = None
+        node.unsynced.clear()
 
         def begin() -> None:
             old, new = node.address, effect.identity.address
-            node.address, node.disk, node.settings, node.joined_ns = new, effect.identity, None, self.now_ns
+            node.address, node.disk.identity, node.settings, node.joined_ns = new, effect.identity, None, self.now_ns
             self.nodes = {each.address: each for each in self.nodes.values()}
             for link in self.links:
                 link.a, link.b = (new if end == old else end for end in (link.a, link.b))
@@ -257,7 +311,7 @@ class World:
         for entry in network.brokers:
             assert entry.address not in self.nodes
             self.nodes[entry.address] = Node(
-                entry.address, None, Identity(entry.label, entry.address, 0), settings=settings
+                entry.address, None, Disk(Identity(entry.label, entry.address, 0)), settings=settings
             )
         self.links += [VirtualLink(entry.a, entry.b, self.options.delay_ns) for entry in network.links]
         for entry in network.brokers:
@@ -286,7 +340,7 @@ class World:
         session = link.session = Session(link, handles)
         for end, handle in handles.items():
             self._sessions[handle] = session
-            self.give(end, LinkUp(handle, self.options.ordered))
+            self.give(end, LinkUp(handle, self.options.ordered, dialled=link.dialled and end == link.a))
 
     def cut(self, link: VirtualLink, silent: bool) -> None:
         """Let nothing pass any more; the ends' sockets notice, or do not."""
@@ -331,7 +385,8 @@ class World:
             self.at(self.now_ns + REDIAL_NS, lambda: self.connect(link))
 
         # What was written before the close still arrives, as over a real socket.
-        self.at(max(self.now_ns + link.delay_ns + self.options.jitter_ns, session.last_arrival_ns.get(other, 0)), gone)
+        latest_ns = self.now_ns + link.slowness * (link.delay_ns + self.options.jitter_ns)
+        self.at(max(latest_ns, session.last_arrival_ns.get(other, 0)), gone)
 
     def _send(self, sender: Address, effect: Send) -> None:
         listener = self._visitors.get(effect.link)
@@ -341,6 +396,7 @@ class World:
         session = self._sessions.get(effect.link)
         if session is None or not session.alive:
             return
+        self._note_crossings(session, sender, effect.frames)
         for delivery in deliveries(
             session, sender, effect.frames, now_ns=self.now_ns, options=self.options, chance=self.chance
         ):
@@ -348,6 +404,16 @@ class World:
             news = any(type(frame) not in (Heartbeat, Received) for _, frame in delivery.frames)
             self._news_under_way += news
             self.at(delivery.at_ns, lambda delivery=delivery, news=news: self._arrive(delivery, news))  # type: ignore[misc]
+
+    def _note_crossings(self, session: Session, sender: Address, frames: tuple[Numbered, ...]) -> None:
+        """Events that are written for the first time: a number that was there before is sent again by the channel."""
+        for number, frame in frames:
+            if not isinstance(frame, EventFrame) or frame.flags & COPY:
+                continue  # a copy to keep, for the case that this disk is lost, is no event on its way
+            if number > session.last_event.get(sender, 0):
+                session.last_event[sender] = number
+                if self.on_crossing is not None:
+                    self.on_crossing(sender, session.link.other(sender), frame)
 
     def _arrive(self, delivery: Delivery, news: bool) -> None:
         self._news_under_way -= news
@@ -367,21 +433,26 @@ class World:
         self.give(delivery.to, Arrived(session.handles[delivery.to], frames))
 
     def _over_the_wire(self, frames: tuple[Numbered, ...]) -> tuple[Numbered, ...]:
-        data = b"".join(wire.encode(frame, number) for number, frame in frames)
+        codec = self._codec
+        data = b"".join(
+            codec.encode(frame, number) if isinstance(frame, EventFrame) else wire.encode(frame, number)
+            for number, frame in frames
+        )
         self._trace.update(data)
-        decoded = wire.Decoder().feed(data)
-        return tuple((number, frame) for number, frame in decoded if isinstance(frame, Frame))
+        return tuple(wire.Decoder(codec).feed(data))
 
     # --- judgement ---
 
     def oracle(self) -> Oracle:
         """The judge, told which brokers live and which links work."""
         working = [
-            (link.a, link.b)
+            link
             for link in self.links
             if not link.cut and self.nodes[link.a].broker is not None and self.nodes[link.b].broker is not None
         ]
-        return Oracle((broker.identity.address for broker in self.live()), working)
+        proper = [(link.a, link.b) for link in working if not link.dialled]
+        dialled = [(link.a, link.b) for link in working if link.dialled]
+        return Oracle((broker.identity.address for broker in self.live()), proper, dialled)
 
     def check(self) -> None:
         """Assert the invariants of the whole world: no map larger than its contexts allow (BNM-01, I3)."""
@@ -405,3 +476,8 @@ class World:
 
     def trace_hash(self) -> str:
         return self._trace.hexdigest()
+
+
+def _sync(disk: Disk, store: Store) -> None:
+    for write in store.writes:
+        disk.write(write)

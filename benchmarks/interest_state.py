@@ -1,0 +1,178 @@
+"""What brokers hold of the interest map when everything has been told, found without any message.
+
+    python benchmarks/interest_state.py [--brokers 78 500 3000] [--constraints 100] [--scoped 0.0] [--json] [--check]
+
+Every broker's clients want 100 different constraints of 20,000, drawn by Zipf's law: half are topics, three tenths
+selectors on such topics, two tenths tags; `--scoped 0.2` lets a fifth of them be told no further than a cluster, a
+super-cluster or a super-super-cluster. Each unit's are gathered once with the brokers' own cover sets and digests, so a
+network that takes half an hour to simulate takes seconds; where both were run they agree, but for the one row by which
+each speaker marks how far it has told. `--check` exits with 1 when a broker would hold more than 128 KiB of digests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from bisect import bisect
+from collections import Counter
+from itertools import accumulate
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from veena.address import Address, Unit
+from veena.core.cover_set import CoverSet
+from veena.core.digest import DigestTest, event_atoms, make_part, merge_digests
+from veena.core.interest_frames import DigestPart
+from veena.core.want import Want, make_want
+from veena.event import Event
+from veena.matching.engine import Constraint
+from veena.runtime.network_file import Network, load_network
+from veena.sim.generate import generate
+
+CATALOGUE = 20_000
+MAX_DIGEST_KIB = 128.0
+#: Events that each digest is asked about.
+QUESTIONS = 200
+NETWORKS = Path(__file__).parent.parent / "networks"
+
+
+def wish(number: int) -> tuple[str, Constraint]:
+    """Constraint `number` of the catalogue, the most popular one first."""
+    kind = number % 10
+    if kind < 5:
+        return "topic", topic(number)
+    if kind < 8:  # on a topic of about the same popularity, so that one often covers the other
+        return "selector", (topic(number - 5), f"price > {number % 97} AND size < {number % 31}")
+    return "tags", f"make=m{number},colour={'*' if kind == 8 else f'c{number % 7}'}"
+
+
+def topic(number: int) -> str:
+    return f"market/topic-{number}"
+
+
+class Wishes:
+    """Draws by Zipf's law, and keeps who wants what."""
+
+    def __init__(self, chance: Random, scoped: float, levels: int) -> None:
+        self._chance = chance
+        self._scoped = scoped
+        self._levels = levels
+        self._weights = list(accumulate(1 / rank for rank in range(1, CATALOGUE + 1)))
+        #: Broker -> number of the wish -> nothing; the number is the client's subscription as well.
+        self.of: dict[Address, dict[int, None]] = {}
+
+    def number(self) -> int:
+        return bisect(self._weights, self._chance.random() * self._weights[-1])
+
+    def new_at(self, broker: Address) -> int:
+        """A wish that this broker's clients do not have."""
+        while True:
+            number = self.number()
+            if number not in self.of.setdefault(broker, {}):
+                return number
+
+    def scope(self) -> int:
+        return self._chance.randint(1, self._levels - 1) if self._chance.random() < self._scoped else self._levels
+
+
+def draw_network(size: int) -> Network:
+    return load_network(NETWORKS / "ges-78.toml") if size == 78 else generate(size, seed=1)
+
+
+def computed(network: Network, constraints: int, scoped: float) -> dict[str, Any]:
+    """What brokers hold in the end, found unit by unit with their own cover sets and digests: no broker, no message."""
+    levels = network.levels
+    wishes = Wishes(Random(len(network.brokers)), scoped, levels)
+    sets: dict[Unit, CoverSet] = {}
+    for entry in network.brokers:
+        for _ in range(constraints):
+            number = wishes.new_at(entry.address)
+            wishes.of[entry.address][number] = None
+            sets.setdefault(entry.address, CoverSet()).add(make_want(*wish(number), wishes.scope()))
+    for level in (1, 2):
+        for unit in [unit for unit in sets if len(unit) == levels - level + 1]:
+            climbing = sets.setdefault(unit[:-1], CoverSet())
+            for want in sets[unit].told.values():
+                if want.scope > level:
+                    climbing.add(want)
+    digests = {unit: _parts(wants) for unit, wants in sets.items() if len(unit) == levels - 2}
+    for level in range(3, levels):
+        for parent in dict.fromkeys(unit[:-1] for unit in digests if len(unit) == levels - level + 1):
+            merged = merge_digests(*(parts for unit, parts in digests.items() if unit[:-1] == parent))
+            digests[parent] = [part for part in merged if part.scope > level]
+    rows: Counter[Unit] = Counter()  # by the unit around
+    sizes: Counter[Unit] = Counter()
+    for unit, wants in sets.items():
+        rows[unit[:-1]] += len(wants.told) if len(unit) > levels - 2 else 0
+    for unit, parts in digests.items():
+        sizes[unit[:-1]] += sum(len(part.data) for part in parts)
+    held = [sum(rows[entry.address[:size]] for size in range(levels)) for entry in network.brokers]
+    kib = [sum(sizes[entry.address[:size]] for size in range(levels)) / 1024 for entry in network.brokers]
+    return {
+        "network": network.name,
+        "brokers": len(held),
+        "rows_mean": fmean(held),
+        "rows_max": max(held),
+        "digest_kib_mean": fmean(kib),
+        "digest_kib_max": max(kib),
+        "false_positives_super_cluster": let_through([p for u, p in digests.items() if len(u) == levels - 2]),
+        "false_positives_above": let_through([p for u, p in digests.items() if len(u) < levels - 2]),
+    }
+
+
+def _parts(wants: CoverSet) -> list[DigestPart]:
+    by_scope: dict[int, list[Want]] = {}
+    for want in wants.told.values():
+        by_scope.setdefault(want.scope, []).append(want)
+    return [make_part(scope, by_scope[scope]) for scope in sorted(by_scope)]
+
+
+def let_through(digests: list[list[DigestPart]]) -> float:
+    """The share of digests that let through an event that nobody wants."""
+    tests = [[DigestTest(part) for part in parts] for parts in digests]
+    events = [event_atoms(Event(topic=f"nobody/{number}")) for number in range(QUESTIONS)]
+    told = sum(any(test.may_want(atoms) for test in parts) for parts in tests for atoms in events)
+    return told / (len(tests) * len(events)) if tests else 0.0
+
+
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=title)
+    columns = [name for name in rows[0] if name != "frames_by_type"]
+    for name in columns:
+        table.add_column(name.replace("_", " "), justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(_text(row[name]) for name in columns))
+    Console(width=max(170, Console().width)).print(table)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--brokers", type=int, nargs="+", default=[78, 500, 3000])
+    parser.add_argument("--constraints", type=int, default=100)
+    parser.add_argument("--scoped", type=float, default=0.0)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    rows = [computed(draw_network(size), arguments.constraints, arguments.scoped) for size in arguments.brokers]
+    if arguments.json:
+        print(json.dumps({"python": platform.python_version(), "rows": rows}))
+    else:
+        print_table("what a broker holds, computed", rows)
+    return int(arguments.check and any(row["digest_kib_max"] > MAX_DIGEST_KIB for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

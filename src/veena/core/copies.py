@@ -1,0 +1,208 @@
+"""A second copy of every accepted event, at another broker: with `copies = 2` no single lost disk loses one (I5).
+
+    origin: COPY frame --> a neighbour, of its own cluster if it has one there --> Done when the neighbour's disk has it
+            all units served --> Release
+    holder: keeps it until it is released; when its origin has been out of reach for `takeover_ns`, publishes it itself
+
+A takeover may be wrong, since from outside a cut link and a lost disk look alike. Then both send the event, and the
+ends drop what they have had: each of the two sends a publisher's events in order, so no end sees a gap. An origin that
+loses its holder before the answer asks the next neighbour; without any nothing is accepted until there is one.
+
+The invariant: an event that waits for its copy is on its way to exactly one holder, or there is none to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from veena.address import Address, as_seen
+from veena.core.disk import EventKey, Kept, Released
+from veena.core.event_frame import BACKLOG, COPY, EventFrame
+from veena.core.flight import event_key
+from veena.core.frames import MAX_IDS, Done, Release
+from veena.core.ledger import Ledger
+from veena.core.link import Link, LinkState
+from veena.core.map import NetworkMap
+from veena.core.settings import Settings
+
+#: Copies that one broker holds for others; beyond that it does not answer, and the origin asks no more than it can.
+MAX_KEPT = 100_000
+
+#: Called with the log offset of an event whose copy is safe.
+Copied = Callable[[int, int], None]
+#: Publishes an event of an origin that is gone.
+Adopt = Callable[[EventFrame, int], None]
+
+
+class Copies:
+    """Both sides of it, at one broker."""
+
+    def __init__(
+        self,
+        network: NetworkMap,
+        links: Mapping[int, Link],
+        settings: Settings,
+        ledger: Ledger,
+        kept: dict[EventKey, EventFrame],
+    ) -> None:
+        self._map = network
+        self._links = links
+        self._settings = settings
+        self._ledger = ledger
+        self._kept = dict(kept)
+        #: When each copy came, oldest first; after a restart, the time of the first look.
+        self._since_ns: dict[EventKey, int] = {}
+        #: Origins out of reach, and since when.
+        self._missing_ns: dict[Address, int] = {}
+        #: What waits for its copy, in order: offset -> frame.
+        self._waiting: dict[int, EventFrame] = {}
+        #: connection -> frame number -> offset.
+        self._asked: dict[int, dict[int, int]] = {}
+        #: Who holds an open event of ours.
+        self._holders: dict[int, tuple[Address, EventFrame]] = {}
+        self._releases: dict[Address, list[EventFrame]] = {}
+        #: The connection to the neighbour that holds our copies.
+        self._present: int | None = None
+        self.on_copied: Copied = lambda offset, now_ns: None
+        self.adopt: Adopt = lambda frame, now_ns: None
+        #: Answers the frame of that number on a connection.
+        self.acknowledge: Callable[[int, int], None] = lambda connection, number: None
+
+    # --- the origin's side ---
+
+    def ask(self, offset: int, frame: EventFrame, now_ns: int) -> None:
+        """Find a second place for an event."""
+        self._waiting[offset] = frame
+        link = self._holder()
+        if link is not None and link.connection == self._present:
+            self._send(link, offset, frame, now_ns)
+        else:
+            self.changed(now_ns)
+
+    def _holder(self) -> Link | None:
+        """The nearest neighbour by level; of several the one that holds copies already, then the lowest."""
+        open_links = [
+            link for link in self._links.values() if link.state is LinkState.OPEN and link.neighbour is not None
+        ]
+        return min(
+            open_links,
+            key=lambda link: (link.level, link.connection != self._present, link.neighbour, link.number),
+            default=None,
+        )
+
+    def _send(self, link: Link, offset: int, frame: EventFrame, now_ns: int) -> None:
+        assert link.connection is not None
+        copy = frame.copy(0, frame.served, frame.ttl_ms)
+        copy.flags |= COPY
+        self._asked.setdefault(link.connection, {})[link.send(copy, now_ns)] = offset
+
+    def on_done(self, link: Link, frame: Done, now_ns: int) -> None:
+        assert link.connection is not None
+        assert link.neighbour is not None
+        asked = self._asked.get(link.connection, {})
+        for number in [number for number in asked if frame.contains(number)]:
+            offset = asked.pop(number)
+            copied = self._waiting.pop(offset, None)
+            if copied is not None:
+                self._holders[offset] = (link.neighbour, copied)
+                self.on_copied(offset, now_ns)
+            elif offset in self._holders:  # held twice for a while: the former holder may forget it
+                former, copied = self._holders[offset]
+                if former != link.neighbour:
+                    self._releases.setdefault(former, []).append(copied)
+                self._holders[offset] = (link.neighbour, copied)
+
+    def changed(self, now_ns: int) -> None:
+        """A connection came or went. A new holder is given everything that is open, in order: what any one of them may
+        have to publish has no gap."""
+        link = self._holder()
+        if link is None or link.connection == self._present:
+            return
+        self._present = link.connection
+        self._asked.clear()
+        held = {offset: frame for offset, (_, frame) in self._holders.items()}
+        for offset, frame in sorted((held | self._waiting).items(), key=lambda item: item[0]):
+            self._send(link, offset, frame, now_ns)
+
+    def forget(self, offset: int) -> None:
+        """It was not accepted after all."""
+        self._waiting.pop(offset, None)
+        self._release(offset)
+
+    def served_below(self, cursor: int) -> None:
+        """Every unit has everything below this offset: holders may forget it."""
+        for offset in [offset for offset in self._holders if offset < cursor]:
+            self._release(offset)
+
+    def _release(self, offset: int) -> None:
+        held = self._holders.pop(offset, None)
+        if held is not None:
+            self._releases.setdefault(held[0], []).append(held[1])
+
+    # --- the holder's side ---
+
+    def keep(self, link: Link, number: int, frame: EventFrame) -> None:
+        """Keep a copy for a neighbour, and answer when it is on disk."""
+        connection = link.connection
+        assert connection is not None
+        key = event_key(frame)
+        if key not in self._kept:
+            if len(self._kept) >= MAX_KEPT or frame.origin_address is None:
+                return
+            self._kept[key] = frame
+        self._ledger.write(Kept(key, frame), lambda now_ns: self.acknowledge(connection, number))
+
+    def release(self, frame: Release) -> None:
+        keys = [(name.encode(), incarnation, stamp, sequence) for name, incarnation, stamp, sequence in frame.ids]
+        found = [key for key in keys if key in self._kept]
+        if found:
+            self._drop(found)
+
+    # --- time ---
+
+    def tick(self, now_ns: int) -> None:
+        """Release what is served everywhere; take over from those who are gone."""
+        releases, self._releases = self._releases, {}
+        for holder, frames in releases.items():
+            link = next((each for each in self._links.values() if each.neighbour == holder), None)
+            for at in range(0, len(frames) if link is not None else 0, MAX_IDS):
+                ids = tuple(tuple(frame.id) for frame in frames[at : at + MAX_IDS])
+                assert link is not None
+                link.send(Release(ids), now_ns)  # type: ignore[arg-type]
+        for key in self._kept:
+            self._since_ns.setdefault(key, now_ns)
+        old = [key for key, since in self._since_ns.items() if now_ns - since > self._settings.retention_ns]
+        if old:
+            self._drop(old)
+        self._watch(now_ns)
+
+    def _drop(self, keys: list[EventKey]) -> list[EventFrame]:
+        self._ledger.write(Released(tuple(keys)))
+        for key in keys:
+            self._since_ns.pop(key, None)
+        return [self._kept.pop(key) for key in keys if key in self._kept]
+
+    def _watch(self, now_ns: int) -> None:
+        reach = self._map.reachable()
+        origins = dict.fromkeys(frame.origin_address for frame in self._kept.values())
+        for origin in origins:
+            assert origin is not None
+            if as_seen(self._map.host, origin) in reach:
+                self._missing_ns.pop(origin, None)
+            elif now_ns - self._missing_ns.setdefault(origin, now_ns) >= self._settings.takeover_ns:
+                del self._missing_ns[origin]
+                self._take_over(origin, now_ns)
+
+    def _take_over(self, origin: Address, now_ns: int) -> None:
+        for frame in self._drop([key for key, frame in self._kept.items() if frame.origin_address == origin]):
+            original = frame.copy(0, frame.served, frame.ttl_ms)
+            original.flags = original.flags & ~COPY | BACKLOG  # another holder's may have come first: then it is late
+            self.adopt(original, now_ns)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to look after, now and then."""
+        return bool(self._kept or self._releases)
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -1,0 +1,122 @@
+"""What a broker keeps on disk, as values: what is written, and what a restart finds (design §7).
+
+The core writes through `Store(ticket)` and learns from `Stored(ticket)` that it is synced; many writes of one input are
+one ticket, and a driver may sync many tickets at once. Only this survives a crash: who the broker is, the log of events
+it has accepted with how far each unit has been served, what its clients have had, and which units it knew. A relay
+keeps nothing: its upstreams send again what was open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from veena.address import Address, Unit
+from veena.core.event_frame import EventFrame
+
+#: (publisher, incarnation, lane number): within one, events have an order.
+Stream = tuple[str, int, int]
+#: Publisher, incarnation, timestamp, sequence: an event's id as it stands in the frame.
+EventKey = tuple[bytes, int, int, int]
+#: (timestamp, sequence) of an event in its stream.
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a broker must not forget: its permanent name, its place, and how often it was started."""
+
+    name: str
+    address: Address
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An accepted event in its origin's log; the frame's `to_serve` holds the units that it was for."""
+
+    offset: int
+    frame: EventFrame
+    accepted_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Each of these units (by its bit) has everything of the log below its offset, or will never need it."""
+
+    cursors: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LastHad:
+    """The clients of this broker have had everything of this stream up to this place."""
+
+    stream: Stream
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The clients of this broker have had this event under a later id."""
+
+    stream: Stream
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The units around this broker that it has heard of: they may want anything until they speak again."""
+
+    units: tuple[Unit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A second copy of another broker's event."""
+
+    key: EventKey
+    frame: EventFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Second copies that are needed no more."""
+
+    keys: tuple[EventKey, ...]
+
+
+Write = Identity | Entry | Progress | LastHad | Skip | Known | Kept | Released
+
+
+@dataclass(slots=True)
+class Disk:
+    """Everything that was written, as a restart finds it. A driver may leave out entries below every cursor."""
+
+    identity: Identity
+    entries: list[Entry] = field(default_factory=list)
+    next_offset: int = 0
+    cursors: dict[int, int] = field(default_factory=dict)
+    had: dict[Stream, Place] = field(default_factory=dict)
+    skips: dict[tuple[Stream, Place], None] = field(default_factory=dict)
+    known: tuple[Unit, ...] = ()
+    kept: dict[EventKey, EventFrame] = field(default_factory=dict)
+
+    def write(self, write: Write) -> None:
+        """Apply one write. Whoever keeps a disk in memory (the simulator, tests) does it with this."""
+        if isinstance(write, Identity):
+            self.identity = write
+        elif isinstance(write, Entry):
+            self.entries.append(write)
+            self.next_offset = write.offset + 1
+        elif isinstance(write, Progress):
+            self.cursors.update(write.cursors)
+        elif isinstance(write, LastHad):
+            self.had[write.stream] = write.place
+        elif isinstance(write, Skip):
+            self.skips[write.stream, write.place] = None
+        elif isinstance(write, Known):
+            self.known = write.units
+        elif isinstance(write, Kept):
+            self.kept[write.key] = write.frame
+        else:
+            for key in write.keys:
+                self.kept.pop(key, None)

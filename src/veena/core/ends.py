@@ -1,0 +1,244 @@
+"""The end of an event's way: which clients of this broker get it, once each and in order (DUP-02, DUP-08, design §6).
+
+Duplicates are judged here alone. For each stream (publisher, incarnation, lane) the broker keeps the place of the last
+event that its clients have had; what is not later was had. Relays may send an event again and again: here it ends.
+Events of a stream come in order, so an older place means "had" and not "missed" (the router's invariant).
+
+A reliable event is done here when its place is on disk; its clients get it before, because a client keeps its own last
+places and shows them when it attaches again. An event that a roaming publisher repeats under a new incarnation names
+its original: it is dropped if the original was had; otherwise it is delivered, and the original is skipped once should
+it still come.
+
+Where this broker was cut off inside one of its units, brokers around it hold backlogs. When it finds them again it
+gathers what comes for a moment and hands it over in order; what comes later than that is handed over with a mark.
+
+Places are kept for twice the time that origins may send again, and at most `MAX_STREAMS` of them: beyond that the
+streams that were quiet longest are forgotten first.
+
+The invariant: no session is handed an event of a stream that is not later than the last one of that stream it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from veena.address import Address
+from veena.core.boundary import Deliver, Effect, Had
+from veena.core.disk import Disk, LastHad, Place, Skip, Stream
+from veena.core.event_frame import BACKLOG, EventFrame
+from veena.core.flight import Flight
+from veena.core.ledger import Ledger
+from veena.core.profiles import Profiles
+from veena.core.wire_section import Original
+from veena.errors import InvalidEvent
+
+#: Streams whose last place is held in memory: about 20 MiB.
+MAX_STREAMS = 100_000
+#: Events handed over lately, to tell a late one from one that was had.
+MAX_RECENT = 200_000
+#: Originals that may still come.
+MAX_SKIPS = 10_000
+
+
+class Outcome(Enum):
+    """What came of an event at this broker."""
+
+    #: No client here wants it.
+    NOBODY = "nobody"
+    #: Its clients have had it, or were handed it and nothing has to be waited for.
+    HAD = "had"
+    #: Its time to live was over before they could be handed it.
+    EXPIRED = "expired"
+    #: Its clients were handed it; it is done when the disk has its place.
+    WAITS = "waits"
+
+
+@dataclass(frozen=True, slots=True)
+class EndStatistics:
+    delivered: int
+    #: Events that had been had before.
+    repeated: int
+    #: Events out of a backlog that came after later ones: handed over with a mark.
+    late: int
+    streams: int
+
+
+class Ends:
+    """The clients' side of one broker."""
+
+    def __init__(
+        self, host: Address, profiles: Profiles, ledger: Ledger, effects: list[Effect], disk: Disk, now_ns: int
+    ) -> None:
+        self._host = host
+        self._clients = profiles.clients
+        self._profiles = profiles
+        self._ledger = ledger
+        self._effects = effects
+        #: The last place of each stream, the stream that was quiet longest first.
+        self._had: dict[Stream, Place] = dict(disk.had)
+        #: What a former life had handed over: none of it is late.
+        self._former = dict(disk.had)
+        self._heard_ns: dict[Stream, int] = dict.fromkeys(disk.had, now_ns)
+        #: Events that were had under a later id.
+        self._skips: dict[tuple[Stream, Place], None] = dict(disk.skips)
+        self._sessions: dict[int, tuple[Had, frozenset[tuple[Stream, Place]]]] = {}
+        #: Places of this input that are not on disk yet, with the flights that wait for them.
+        self._unsaved: dict[Stream, Place] = {}
+        self._waiting: list[Flight] = []
+        #: Reliable events that were handed over lately, oldest first.
+        self._recent: dict[tuple[Stream, Place], None] = {}
+        self._gather_until_ns: int | None = None
+        self._gathered: list[Flight] = []
+        self._late = 0
+        self._delivered = 0
+        self._repeated = 0
+        #: Called for flights whose places are on disk.
+        self.on_saved: Callable[[list[Flight], int], None] = lambda flights, now_ns: None
+
+    def attach(self, session: int, had: Had, skips: frozenset[tuple[Stream, Place]]) -> None:
+        """What a client says it has had before, and which of it under a later id."""
+        if had or skips:
+            self._sessions[session] = (had, skips)
+
+    def detach(self, session: int) -> None:
+        self._sessions.pop(session, None)
+
+    def deliver(self, flight: Flight, now_ns: int) -> Outcome:
+        """Hand an event to those who want it."""
+        frame = flight.frame
+        try:
+            event = flight.event()
+            publisher = frame.publisher
+        except InvalidEvent:
+            return Outcome.NOBODY
+        receivers = self._clients.matching(event, frame.origin_address or self._host)
+        if not receivers:
+            return Outcome.NOBODY
+        if flight.deadline_ns is not None and flight.deadline_ns <= now_ns:
+            return Outcome.EXPIRED
+        stream, place = (publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
+        if not self._is_new(stream, place):
+            if frame.flags & BACKLOG and self._is_late(stream, place):
+                self._late += 1
+                self._remember(stream, place)
+                self._hand_over(frame.late_copy(), stream, place, receivers)
+            else:
+                self._repeated += 1
+            return Outcome.HAD
+        if self._gather_until_ns is not None and frame.reliable:
+            self._gathered.append(flight)
+            return Outcome.WAITS
+        self._note(stream, place, frame.reliable, now_ns)
+        original = frame.section.original
+        was_skipped = self._skips.pop((stream, place), 0) is None
+        if was_skipped or (original is not None and not self._is_first(publisher, frame, original)):
+            self._repeated += 1
+        else:
+            self._hand_over(frame, stream, place, receivers)
+        if not frame.reliable:
+            return Outcome.HAD
+        self._waiting.append(flight)
+        return Outcome.WAITS
+
+    def _is_new(self, stream: Stream, place: Place) -> bool:
+        last = self._had.get(stream)
+        return last is None or place > last
+
+    def _note(self, stream: Stream, place: Place, reliable: bool, now_ns: int) -> None:
+        self._had.pop(stream, None)  # so that the dict stays in the order of use
+        self._had[stream] = place
+        self._heard_ns[stream] = now_ns
+        if reliable:
+            self._unsaved[stream] = place
+            self._remember(stream, place)
+
+    def _is_first(self, publisher: str, frame: EventFrame, original: Original) -> bool:
+        """Whether the event under its former id was not had; then that one is skipped when it comes."""
+        stream, place = (publisher, original[0], frame.lane_number), (original[1], original[2])
+        if not self._is_new(stream, place) or (stream, place) in self._skips:
+            return False
+        if len(self._skips) >= MAX_SKIPS:
+            del self._skips[next(iter(self._skips))]
+        self._skips[stream, place] = None
+        if frame.reliable:
+            self._ledger.write(Skip(stream, place))
+        return True
+
+    def _is_late(self, stream: Stream, place: Place) -> bool:
+        """Whether an event out of a backlog was overtaken, and not had."""
+        if (stream, place) in self._recent or len(self._recent) >= MAX_RECENT:
+            return False
+        return place > self._former.get(stream, (-1, -1))
+
+    def _remember(self, stream: Stream, place: Place) -> None:
+        if len(self._recent) >= MAX_RECENT:
+            del self._recent[next(iter(self._recent))]
+        self._recent[stream, place] = None
+
+    def _hand_over(self, frame: EventFrame, stream: Stream, place: Place, receivers: dict[int, list[int]]) -> None:
+        fresh = {
+            session: subscriptions
+            for session, subscriptions in receivers.items()
+            if session not in self._sessions or self._is_new_to(session, stream, place)
+        }
+        if fresh:
+            self._delivered += len(fresh)
+            origin = frame.origin_address or self._host
+            for session, subscriptions in fresh.items():
+                self._profiles.observe(session, tuple(subscriptions), origin)
+            self._effects.append(Deliver(frame, tuple((s, tuple(found)) for s, found in fresh.items())))
+
+    def _is_new_to(self, session: int, stream: Stream, place: Place) -> bool:
+        had, skips = self._sessions[session]
+        return place > had.get(stream, (-1, -1)) and (stream, place) not in skips
+
+    # --- after an absence ---
+
+    def gather(self, until_ns: int) -> None:
+        """Others may hold a backlog for this broker: hold what comes until then, and hand it over in order."""
+        self._gather_until_ns = until_ns
+
+    def tick(self, now_ns: int) -> None:
+        if self._gather_until_ns is None or now_ns < self._gather_until_ns:
+            return
+        self._gather_until_ns = None
+        gathered, self._gathered = self._gathered, []
+        done = [
+            flight
+            for flight in sorted(gathered, key=lambda flight: flight.order)
+            if self.deliver(flight, now_ns) is not Outcome.WAITS
+        ]
+        self.on_saved(done, now_ns)
+
+    def next_wakeup(self) -> int | None:
+        return self._gather_until_ns
+
+    def flush(self) -> None:
+        """Put the places of this input on disk; the flights that wait for them are done after that."""
+        if not self._unsaved:
+            return
+        flights, self._waiting = self._waiting, []
+        writes = [LastHad(stream, place) for stream, place in self._unsaved.items()]
+        self._unsaved = {}
+        for write in writes[:-1]:
+            self._ledger.write(write)
+        # A disk that fails leaves them open: they come again and are had, so nothing is lost or handed over twice.
+        self._ledger.write(writes[-1], lambda now_ns: self.on_saved(flights, now_ns))
+
+    def expire(self, before_ns: int) -> None:
+        """Forget streams that have been quiet since before then."""
+        for stream in list(self._had):
+            if self._heard_ns[stream] >= before_ns and len(self._had) <= MAX_STREAMS:
+                return
+            del self._had[stream], self._heard_ns[stream]
+            self._former.pop(stream, None)
+
+    def statistics(self) -> EndStatistics:
+        return EndStatistics(self._delivered, self._repeated, self._late, len(self._had))
+
+    def check(self) -> None:
+        assert not self._unsaved, "what was handed over is on its way to the disk"
+        assert not self._waiting
+        assert self._had.keys() == self._heard_ns.keys()

@@ -1,0 +1,163 @@
+"""The event side of a broker, composed: publishers and log (`origin`), duties (`router`), clients (`ends`), copies.
+
+    publish --> origin --> ledger (disk) --> router --> hops, and ends --> clients
+    copy over a link --> router, or copies when it is one to keep
+
+What each decides stands in its own module; this one says who is told of what, and in which order things go out at the
+end of an input: duties first, then what there is room for in the log, then what must be on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from veena.address import Unit
+from veena.core.boundary import ClientDown, ClientUp, Effect, LogRead, Publish
+from veena.core.copies import Copies
+from veena.core.disk import Disk, Known
+from veena.core.ends import Ends, EndStatistics
+from veena.core.event_frame import COPY, EventFrame
+from veena.core.flight import Flight
+from veena.core.frames import AntiEvent, Done, Frame, Held, Open, Refused, Release
+from veena.core.hops import Hops
+from veena.core.ledger import Ledger
+from veena.core.link import Link
+from veena.core.map import NetworkMap
+from veena.core.origin import Origin, OriginStatistics
+from veena.core.profiles import Profiles
+from veena.core.router import Router, RouterStatistics
+from veena.core.settings import Settings
+from veena.errors import InvalidEvent
+
+
+class Events:
+    """One a broker; `links` are its open links by connection id, `effects` the list that all parts add to."""
+
+    def __init__(
+        self,
+        network: NetworkMap,
+        hops: Hops,
+        profiles: Profiles,
+        links: Mapping[int, Link],
+        settings: Settings,
+        ledger: Ledger,
+        effects: list[Effect],
+        disk: Disk,
+        now_ns: int,
+    ) -> None:
+        self._settings = settings
+        self._host = network.host
+        self._profiles = profiles
+        self._ledger = ledger
+        interest = profiles.interest
+        self.ends = Ends(network.host, profiles, ledger, effects, disk, now_ns)
+        self.router = Router(network, hops, links, interest, self.ends, settings.fanout)
+        self.copies = Copies(network, links, settings, ledger, disk.kept)
+        self.origin = Origin(network.host, settings, self.router, self.copies, interest, ledger, effects, disk)
+        self.ends.on_saved = self.router.delivered
+        #: Units out of reach, and since when.
+        self._lost_ns: dict[Unit, int] = {}
+        self._next_look_ns = 0
+        self.router.looks_again = self._looks_again
+        self.copies.acknowledge = self.router.duties.acknowledge
+
+    def _looks_again(self, connection: int, flight: Flight, now_ns: int) -> bool:
+        """The near gatekeeper's second look, with the wants of the unit beyond the link."""
+        origin = flight.frame.origin_address or self._host
+        if self._profiles.beyond.is_blind(connection, origin, now_ns):
+            return True
+        try:
+            return self._profiles.beyond.wants(connection, flight.event(), origin, now_ns)
+        except InvalidEvent:
+            return False
+
+    def frame_handlers(self) -> dict[type[Frame], Callable[..., None]]:
+        router = self.router
+        return {
+            Done: self._on_done,
+            Refused: router.on_refused,
+            Held: lambda link, frame, now: router.on_held(link, frame.units, now),
+            Open: lambda link, frame, now: router.on_open(link, frame.units, now),
+            AntiEvent: lambda link, frame, now: None,  # it stands where a copy was taken back: the two have met
+            Release: lambda link, frame, now: self.copies.release(frame),
+        }
+
+    def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
+        """An event frame came over a link."""
+        if frame.flags & COPY:
+            self.copies.keep(link, number, frame)
+        else:
+            self.router.arrived(link, number, frame, now_ns)
+
+    def _on_done(self, link: Link, frame: Done, now_ns: int) -> None:
+        self.router.on_done(link, frame, now_ns)
+        self.copies.on_done(link, frame, now_ns)
+
+    def opened(self, now_ns: int) -> None:
+        """A connection was made."""
+        self.router.is_stale = True
+        self.copies.changed(now_ns)
+
+    def closed(self, connection: int, now_ns: int) -> None:
+        self.router.closed(connection, now_ns)
+        self.copies.changed(now_ns)
+
+    def publish(self, given: Publish, now_ns: int) -> None:
+        self.origin.publish(given, self._profiles.is_ready, now_ns)
+
+    def on_read(self, given: LogRead, now_ns: int) -> None:
+        self.origin.on_read(given, now_ns)
+
+    def client_up(self, given: ClientUp, now_ns: int) -> None:
+        self.origin.welcome(given.session, given.client_id, now_ns)
+        self.ends.attach(given.session, given.had, given.skips)
+
+    def client_down(self, given: ClientDown) -> None:
+        self.origin.farewell(given.session)
+        self.ends.detach(given.session)
+
+    def reach_changed(self, found: list[Unit], lost: list[Unit], now_ns: int) -> None:
+        """Units came into reach or left it. After an absence inside an own unit others hold a backlog for us."""
+        for unit in lost:
+            self._lost_ns[unit] = now_ns
+        for unit in found:
+            since = self._lost_ns.pop(unit, now_ns)
+            if len(unit) > 1 and now_ns - since >= self._settings.absent_after_ns:
+                self.ends.gather(now_ns + self._settings.merge_ns)
+
+    def _look_after_the_absent(self, now_ns: int) -> None:
+        for flight, mask in self.router.overdue(now_ns - self._settings.absent_after_ns):
+            flight.adopted |= mask
+            self.origin.look_after(flight.frame, mask, now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + self._settings.heartbeat_ns
+            self._look_after_the_absent(now_ns)
+            self.router.sweep(now_ns)
+            self.copies.tick(now_ns)
+        self.ends.tick(now_ns)
+        self.origin.tick(now_ns)
+        self.ends.expire(now_ns - 2 * self._settings.retention_ns)
+
+    def flush(self, now_ns: int) -> None:
+        """The end of an input."""
+        self.router.flush(now_ns)
+        self.origin.pump(now_ns)
+        self.ends.flush()
+        known = self._profiles.leases.take_known()
+        if known is not None:
+            self._ledger.write(Known(known))
+
+    def next_wakeup(self) -> int | None:
+        look = self._next_look_ns if len(self.router.duties) or self.copies.is_busy else None
+        due = (self.origin.next_wakeup(), self.ends.next_wakeup(), look)
+        return min((time for time in due if time is not None), default=None)
+
+    def statistics(self) -> tuple[RouterStatistics, OriginStatistics, EndStatistics]:
+        return self.router.statistics, self.origin.statistics(), self.ends.statistics()
+
+    def check(self) -> None:
+        self.router.check()
+        self.origin.check()
+        self.ends.check()

@@ -1,0 +1,196 @@
+"""Whom this broker can vouch for: which units it knows, when each was heard of last, and which may want anything.
+
+What a unit wants is believed only while its speaker is heard: every speaker gives a sign of life three times a lease
+(`claims`). Signs of life and wants come the same way in the same order, so who has heard a sign has everything that was
+told before it. A broker that has heard nothing for a lease treats the unit as one that wants all; the unit, for its
+part, waits for a lease and a margin and then no longer asks for that broker's acknowledgement. So one of the two always
+covers a subscription, and a dead broker blocks nobody for longer than that (design §5).
+
+A unit that is known but out of reach wants all too: its events are kept for it. Which units are known outlives a
+restart: otherwise a broker that comes back would believe itself alone.
+
+The invariant: a unit that is not doubted has told its wants completely, is in reach, and was heard within the lease.
+
+Rejected: leases by the map alone (a process that stood still for a minute wakes up with a fine map and old wants).
+"""
+
+from __future__ import annotations
+
+from veena.address import Unit
+from veena.core.interest_table import InterestTable
+from veena.core.map import NetworkMap
+from veena.core.settings import Settings
+
+
+class Leases:
+    """Known units, and how fresh what they said is."""
+
+    def __init__(
+        self, network: NetworkMap, table: InterestTable, settings: Settings, known: tuple[Unit, ...], now_ns: int
+    ) -> None:
+        self._map = network
+        self._table = table
+        self._lease_ns = settings.lease_ns
+        #: After so long nobody waits for a unit any more: its own lease of us has run out before. The margin is for
+        #: signs of life that were under way.
+        self.patience_ns = settings.lease_ns + settings.lease_ns // 3
+        self.now_ns = now_ns
+        #: Until then a broker that knows nobody may simply not have met its neighbours.
+        self.alone_from_ns = now_ns + settings.suspect_after_ns
+        self._known: dict[Unit, None] = {unit: None for unit in known if self._is_vertex(unit)}
+        #: Since when a known unit is out of reach.
+        self._left_ns: dict[Unit, int] = dict.fromkeys(self._known, now_ns)
+        #: When a unit that nobody waited for came back, for a while: what happened meanwhile is told after that.
+        self._returned_ns: dict[Unit, int] = {}
+        self._heard_ns: dict[Unit, int] = {}
+        self._is_new = False
+        self._map_version = -1
+        self._doubted: tuple[Unit, ...] = ()
+        #: When the answer has to be found anew; None for at once.
+        self._good_until_ns: int | None = None
+        self._spoken = -1
+        #: Counts what can change the circle of those who must acknowledge.
+        self.changes = 0
+        self.sync()
+
+    def _is_vertex(self, unit: Unit) -> bool:
+        host = self._map.host
+        return 0 < len(unit) <= len(host) and unit[:-1] == host[: len(unit) - 1] and unit != host[: len(unit)]
+
+    def known(self) -> list[Unit]:
+        return list(self._known)
+
+    def siblings(self, level: int) -> list[Unit]:
+        """The known units beside the host's own one of this level."""
+        size = self._map.levels - level
+        return [unit for unit in self._known if len(unit) == size]
+
+    def take_known(self) -> tuple[Unit, ...] | None:
+        """All known units, if there are others than when this was asked last."""
+        if not self._is_new:
+            return None
+        self._is_new = False
+        return tuple(sorted(self._known))
+
+    def sync(self) -> None:
+        """Look at the map if it has changed."""
+        if self._map.version == self._map_version:
+            return
+        self._map_version = self._map.version
+        self._good_until_ns = None
+        self.changes += 1
+        reach = self._map.reachable()
+        for unit in reach:
+            if unit != self._map.host:
+                self._note(unit)
+                left = self._left_ns.pop(unit, None)
+                if left is not None and self.now_ns >= left + self.patience_ns:
+                    self._returned_ns[unit] = self.now_ns
+        for unit in self._known:
+            if unit not in reach:
+                self._left_ns.setdefault(unit, self.now_ns)
+
+    def note(self, unit: Unit) -> None:
+        """Somebody told something about a unit."""
+        if unit not in self._known and self._is_vertex(unit):
+            self._note(unit)
+            if unit not in self._map.reachable():
+                self._left_ns[unit] = self.now_ns
+
+    def _note(self, unit: Unit) -> None:
+        if unit not in self._known:
+            self._known[unit] = None
+            self._is_new = True
+            self._good_until_ns = None
+            self.changes += 1
+
+    def heard(self, unit: Unit, at_ns: int) -> None:
+        """A speaker of the unit gave a sign of life then."""
+        if at_ns > self._heard_ns.get(unit, at_ns - 1) and self._is_vertex(unit):
+            self.note(unit)
+            self._heard_ns[unit] = at_ns
+            if unit in self._doubted:
+                self._good_until_ns = None
+
+    def doubted(self) -> tuple[Unit, ...]:
+        """The units that may want anything. Asked for every event: it is found anew only when something happened."""
+        self.sync()
+        if self._spoken != self._table.spoken:
+            self._spoken = self._table.spoken
+            self._good_until_ns = None
+        if self._good_until_ns is None or self.now_ns >= self._good_until_ns:
+            fresh = {unit: self._heard_ns[unit] for unit in self._known if self._is_fresh(unit)}
+            self._doubted = tuple(unit for unit in self._known if unit not in fresh)
+            self._good_until_ns = min(fresh.values(), default=self.now_ns) + self._lease_ns
+        return self._doubted
+
+    def _is_fresh(self, unit: Unit) -> bool:
+        heard = self._heard_ns.get(unit)
+        return (
+            heard is not None
+            and self.now_ns < heard + self._lease_ns
+            and unit not in self._left_ns
+            and self._table.has_spoken(unit)
+        )
+
+    def is_out(self, unit: Unit) -> bool:
+        """Whether a known unit is out of reach."""
+        return unit in self._left_ns
+
+    def has_lost(self, level: int) -> bool:
+        """Whether a unit beside the host's own one of this level is out of reach, or came back just now: it may have
+        spoken to others, and what it said is not heard here."""
+        size = self._map.levels - level
+        return any(len(unit) == size for unit in self._left_ns) or any(len(unit) == size for unit in self._returned())
+
+    def _returned(self) -> dict[Unit, int]:
+        since = self.now_ns - self._lease_ns // 3
+        for unit in [unit for unit, returned in self._returned_ns.items() if returned <= since]:
+            del self._returned_ns[unit]
+        return self._returned_ns
+
+    def must_acknowledge(self, unit: Unit) -> bool:
+        """Whether its word is needed: it is in reach, or was until a short time ago."""
+        left = self._left_ns.get(unit)
+        return left is None or self.now_ns < left + self.patience_ns
+
+    def knows_all(self, level: int) -> bool:
+        """Whether all parts of the host's own unit of this level have said what they want, as far as one has to wait
+        for them: who speaks for the unit before that would tell less than the truth."""
+        parts = [unit for unit in self.siblings(level - 1) if self.must_acknowledge(unit)]
+        doubted = self.doubted()
+        own = self._map.own(level - 1)
+        if any(self._map.level(unit) < level for unit in self._returned()):
+            return False
+        return (level == 1 or self._table.has_spoken(own)) and all(
+            self._table.has_spoken(unit) and (unit in self._left_ns or unit not in doubted) for unit in parts
+        )
+
+    def next_release(self) -> int | None:
+        """When the next unit that is gone need no longer acknowledge."""
+        ends = (left + self.patience_ns for left in self._left_ns.values())
+        return min((end for end in ends if end > self.now_ns), default=None)
+
+    def gone_since(self, before_ns: int) -> list[Unit]:
+        """The units that have been out of reach since then or longer."""
+        return [unit for unit, left in self._left_ns.items() if left <= before_ns]
+
+    def oldest_departure(self) -> int | None:
+        return min(self._left_ns.values(), default=None)
+
+    def forget(self, unit: Unit) -> None:
+        """This unit is out of reach for good."""
+        del self._known[unit], self._left_ns[unit]
+        self._heard_ns.pop(unit, None)
+        self._returned_ns.pop(unit, None)
+        self._is_new = True
+        self._good_until_ns = None
+        self.changes += 1
+
+    def check(self) -> None:
+        for unit in (*self._left_ns, *self._heard_ns):
+            assert unit in self._known
+        if self._map.version == self._map_version:
+            reach = self._map.reachable()
+            for unit in self._known:
+                assert (unit in reach) != (unit in self._left_ns), "a known unit is in reach, or it left"

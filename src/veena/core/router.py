@@ -1,0 +1,409 @@
+"""An event's way through one broker: duties, hops, acknowledgements, and sending again (design §6, ERP, DUP, RTE).
+
+    copy in --> take --> own units: expand (interest map), deliver here (`ends`)
+                    --> other units: one copy a hop, by `hops` alone
+    Done in --> complete --> the claims that have nothing open left are acknowledged, one frame a read
+    map or connection changed --> reroute: what is open goes over the new hop, in order, before anything newer
+
+The rules, and what each is for: a duty that is already taken gets a second claim instead of an acknowledgement (else
+two brokers can each rely on the other and nobody has the event); only duties are dropped, never events (else a second
+copy that serves other units is lost); a hop depends on the announced map alone, never on the event (else a publisher's
+events overtake each other and the end drops the slower one as old); the same neighbour over a new connection is a new
+hop (else what was in flight is lost); a done duty is forgotten, and the end drops what its clients have had.
+
+A unit that cannot be reached, or for which there is no room, is refused (`refusal`): the upstream holds it. Best-effort
+events have no duties: they are passed on or dropped; the trace stops one that comes back.
+
+The invariant: for each connection and destination, when an event is sent every earlier open one of its publisher and
+lane was sent before on that connection, or everybody in the destination has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from veena.address import Unit
+from veena.core.disk import EventKey
+from veena.core.duties import Duties
+from veena.core.ends import Ends, Outcome
+from veena.core.event_frame import BACKLOG, RELIABLE, EventFrame
+from veena.core.flight import LOG, MILLISECOND_NS, Claim, Flight, event_key
+from veena.core.frames import Done, Refused, done
+from veena.core.hops import Hops
+from veena.core.interest import InterestMap
+from veena.core.link import Link
+from veena.core.map import NetworkMap
+from veena.core.refusal import Refusals
+from veena.errors import InvalidEvent, RemoteProtocolError
+
+#: Events that a relay holds at once; beyond that it refuses. With 1 KiB each some 64 MiB.
+MAX_FLIGHTS = 1 << 16
+#: No hop: the duty waits.
+NOWHERE = 0
+#: Whether the unit beyond a connection wants an event: the near gatekeeper's second look.
+LooksAgain = Callable[[int, Flight, int], bool]
+
+
+@dataclass(slots=True)
+class RouterStatistics:
+    """Counts since the start."""
+
+    flights: int = 0
+    copies_in: int = 0
+    copies_out: int = 0
+    #: Copies that went out again because a hop changed.
+    sent_again: int = 0
+    expanded: int = 0
+    #: Copies that came in for an own unit and found nobody who wants them.
+    in_vain: int = 0
+    #: Best-effort copies without a way, or that came back.
+    dropped: int = 0
+    expired: int = 0
+    #: Duties that came while they were open already.
+    repeated: int = 0
+    refused: int = 0
+    taken_back: int = 0
+    stopped_at_gate: int = 0
+
+
+class Router:
+    """The duties of one broker."""
+
+    def __init__(
+        self,
+        network: NetworkMap,
+        hops: Hops,
+        links: Mapping[int, Link],
+        interest: InterestMap,
+        ends: Ends,
+        fanout: int,
+    ) -> None:
+        self._map = network
+        self._hops = hops
+        self._links = links
+        self._interest = interest
+        self._ends = ends
+        self._fanout = fanout
+        host = network.host
+        self.me = 1 << host[-1]
+        self._own = sum(1 << (level * fanout + network.own(level)[-1]) for level in range(network.levels))
+        self.duties = Duties()
+        #: The hop in use for each unit that was asked for, by its bit; the connection's id.
+        self._hop: dict[int, int] = {}
+        self._units: dict[int, Unit] = {}
+        #: What was sent and is not acknowledged: connection -> frame number -> flight and duties.
+        self._sent: dict[int, dict[int, tuple[Flight, int]]] = {}
+        self.refusals = Refusals(network, links, fanout)
+        self._version = network.version
+        #: A connection came or went, or a refusal: hops have to be looked at although the map may be the same.
+        self.is_stale = False
+        self.looks_again: LooksAgain = lambda connection, flight, now_ns: True
+        self.statistics = RouterStatistics()
+
+    # --- copies ---
+
+    def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
+        """A copy came over a link."""
+        if frame.to_serve & ((1 << (link.level * self._fanout)) - 1):
+            raise RemoteProtocolError(f"units below level {link.level} named on a link of that level")
+        assert link.connection is not None
+        self.statistics.copies_in += 1
+        if frame.flags & RELIABLE:
+            self.take(link.connection, number, frame, now_ns)
+        else:
+            self.pass_on(frame, now_ns)
+
+    def take(self, source: int, number: int, frame: EventFrame, now_ns: int) -> None:
+        """Take on the duties of a copy; those already taken get one more claim, those already done are answered."""
+        if self.is_stale or self._map.version != self._version:
+            self.reroute(now_ns)  # what is open goes first
+        to_serve = frame.to_serve & ~self.refusals.refusing(source)
+        key = event_key(frame)
+        flight = self.duties.find(key)
+        if flight is None:
+            if len(self.duties) >= MAX_FLIGHTS and source != LOG:
+                # What was taken before stays: only from this copy on is there no room.
+                self.statistics.refused += 1
+                self.refusals.refuse(source, to_serve, number, self.unit, now_ns)
+                to_serve = 0
+            flight = Flight(key, frame, now_ns)
+        named = to_serve & self._own
+        if named:
+            to_serve = (to_serve & ~named) | self._expand(flight, named)
+        pending = to_serve & ~flight.done
+        if not pending:
+            self.duties.acknowledge(source, number)
+            return
+        fresh = self.duties.claim(flight, source, number, pending)
+        self.statistics.repeated += pending != fresh
+        if fresh & self.me:
+            outcome = self._ends.deliver(flight, now_ns)
+            self.statistics.in_vain += outcome is Outcome.NOBODY and pending == self.me
+            self.statistics.expired += outcome is Outcome.EXPIRED and pending == self.me
+            if outcome is not Outcome.WAITS:
+                self.duties.complete(flight, self.me, now_ns)
+        stuck = self._forward(flight, fresh & ~self.me, now_ns)
+        if stuck:
+            self._stuck(flight, stuck, now_ns)
+
+    def _expand(self, flight: Flight, named: int) -> int:
+        """The copy has entered an own unit: the duties inside it (rule 1)."""
+        level = (named.bit_length() - 1) // self._fanout
+        if level == 0:
+            return self.me
+        self.statistics.expanded += 1
+        origin = flight.frame.origin_address
+        try:
+            wanted = self._interest.destinations(flight.event(), origin or self._map.host)
+        except InvalidEvent:
+            return 0  # its publisher's fault, and nobody can match it
+        return self.me | wanted & ((1 << (level * self._fanout)) - 1)
+
+    def pass_on(self, frame: EventFrame, now_ns: int) -> None:
+        """A best-effort event: deliver, send on, forget."""
+        if self.is_stale or self._map.version != self._version:
+            self.reroute(now_ns)
+        flight = Flight(event_key(frame), frame, now_ns)
+        to_serve = frame.to_serve
+        named = to_serve & self._own
+        if named:
+            to_serve = (to_serve & ~named) | self._expand(flight, named)
+        if to_serve & self.me:
+            self._ends.deliver(flight, now_ns)
+        stuck = self._forward(flight, to_serve & ~self.me, now_ns)
+        self.statistics.dropped += bool(stuck)
+
+    # --- hops ---
+
+    def _forward(self, flight: Flight, mask: int, now_ns: int) -> int:
+        """One copy a hop (rule 3); the duties that have no hop."""
+        groups: dict[int, int] = {}
+        stuck = 0
+        while mask:
+            bit = mask & -mask
+            mask ^= bit
+            connection = self._hop.get(bit)
+            if connection is None:
+                connection = self._hop[bit] = self._find(bit)
+            if connection == NOWHERE:
+                stuck |= bit
+            else:
+                groups[connection] = groups.get(connection, 0) | bit
+        for connection, duties in groups.items():
+            self._send(connection, flight, duties, now_ns)
+        return stuck
+
+    def _find(self, bit: int) -> int:
+        """The connection over which a unit is served now."""
+        unit = self.unit(bit)
+        hop = self._hops.hop(unit)
+        if hop is not None and self._links[hop.connection].is_clogged:
+            free = (other for other in self._hops.alternates(unit) if not self._links[other.connection].is_clogged)
+            hop = next(free, hop)
+        if hop is None or self.refusals.is_held(hop.connection, bit):
+            return NOWHERE
+        return hop.connection
+
+    def unit(self, bit: int) -> Unit:
+        """The unit that a bit of this broker's vectors stands for."""
+        unit = self._units.get(bit)
+        if unit is None:
+            level, identifier = divmod(bit.bit_length() - 1, self._fanout)
+            unit = self._units[bit] = (*self._map.own(level)[:-1], identifier)
+        return unit
+
+    def _send(self, connection: int, flight: Flight, duties: int, now_ns: int) -> None:
+        link, frame = self._links[connection], flight.frame
+        shift = link.level * self._fanout
+        ttl_ms = frame.ttl_ms
+        if flight.deadline_ns is not None:
+            ttl_ms = max(0, (flight.deadline_ns - now_ns) // MILLISECOND_NS)
+            if ttl_ms == 0:
+                self.expire(flight, now_ns)
+                return
+        assert link.neighbour is not None
+        far = 1 << (shift + link.neighbour[-1 - link.level])
+        if link.level > 1 and duties & far and not self.looks_again(connection, flight, now_ns):
+            self.statistics.stopped_at_gate += 1
+            self.duties.complete(flight, far, now_ns)
+            duties &= ~far
+            if not duties:
+                return
+        if not frame.flags & RELIABLE and frame.served >> shift << shift & far:
+            self.statistics.dropped += 1  # it has been there: maps differ for a moment, and nothing is lost by waiting
+            return
+        served = frame.served >> shift << shift | far | 1 << (shift + self._map.own(link.level)[-1])
+        copy = frame.copy(duties, served, ttl_ms)
+        if duties & flight.adopted:
+            copy.flags |= BACKLOG
+        number = link.send(copy, now_ns)
+        self.statistics.copies_out += 1
+        if frame.flags & RELIABLE:
+            self._sent.setdefault(connection, {})[number] = (flight, duties)
+
+    def reroute(self, now_ns: int) -> None:
+        """Where a hop changed, send what is open again over the new one, in order, before anything newer (rule 5)."""
+        self._version, self.is_stale = self._map.version, False
+        changed = moved = 0
+        for bit, old in self._hop.items():
+            new = self._find(bit)
+            if new != old:
+                self._hop[bit] = new
+                changed |= bit
+                if not self.refusals.is_held(old, bit):  # what a refusing neighbour took before, it still serves
+                    moved |= bit
+        if changed:
+            self._take_back(moved)
+            for flight in self.duties.open(changed & ~self.me):
+                again = flight.open & changed & ~self.me
+                self.statistics.sent_again += 1
+                stuck = self._forward(flight, again, now_ns)
+                if stuck:
+                    self._stuck(flight, stuck, now_ns)
+        self._reopen(now_ns)
+
+    def _take_back(self, moved: int) -> None:
+        """Cancel what still waits to be sent the former way (DUP-06).
+
+        All of it for these units, so that no later event is left there without the earlier ones. What is on its way
+        stays where it is: a relay that has it holds it in order, and if it gets through, so much the better.
+        """
+        for connection, sent in self._sent.items():
+            link = self._links.get(connection)
+            for number in link.take_back(moved) if link is not None else ():
+                self.statistics.taken_back += 1
+                flight, duties = sent.pop(number)
+                if duties & ~moved:
+                    sent[number] = (flight, duties & ~moved)
+
+    # --- answers ---
+
+    def on_done(self, link: Link, frame: Done, now_ns: int) -> None:
+        """The neighbour says that everything below it has these copies."""
+        assert link.connection is not None
+        sent = self._sent.get(link.connection, {})
+        for first, last in frame.ranges:
+            numbers = range(first, last + 1) if last - first < len(sent) else [n for n in sent if first <= n <= last]
+            for number in numbers:
+                if number in sent and (not frame.exceptions or frame.contains(number)):
+                    flight, duties = sent.pop(number)
+                    self.duties.complete(flight, duties, now_ns)
+
+    def delivered(self, flights: list[Flight], now_ns: int) -> None:
+        """The clients here have these, and the disk knows it."""
+        for flight in flights:
+            self.duties.complete(flight, self.me, now_ns)
+
+    def expire(self, flight: Flight, now_ns: int) -> None:
+        """Its time to live is over: that completes every duty."""
+        self.statistics.expired += 1
+        self.duties.complete(flight, flight.open, now_ns)
+
+    def abandon(self, key: EventKey, duties: int, now_ns: int) -> None:
+        """Give up duties of an event: its retention is over."""
+        flight = self.duties.find(key)
+        if flight is not None:
+            self.duties.complete(flight, duties, now_ns)
+
+    def overdue(self, before_ns: int) -> list[tuple[Flight, int]]:
+        """Duties found here (not those that came as they are) which have been open since before then."""
+
+        def found_here(claim: Claim) -> int:
+            link = self._links.get(claim.source)
+            return 0 if link is None else claim.mask & ((1 << (link.level * self._fanout)) - 1) & ~self.me
+
+        return self.duties.overdue(before_ns, found_here)
+
+    def relieve(self, key: EventKey, duties: int) -> None:
+        """The own log answers for these duties now: upstreams need not wait for them."""
+        flight = self.duties.find(key)
+        if flight is not None:
+            self.duties.waive((flight,), duties, lambda claim: claim.source != LOG)
+
+    def flush(self, now_ns: int) -> None:
+        """Look at the hops if something changed, and send the acknowledgements of this read: one frame a link."""
+        if self.is_stale or self._map.version != self._version:
+            self.reroute(now_ns)
+        for connection, numbers in self.duties.take_owed().items():
+            link = self._links.get(connection)
+            for frame in done(sorted(numbers)) if link is not None else ():
+                assert link is not None
+                link.send(frame, now_ns)
+        if self.refusals.is_refusing:
+            self._reopen(now_ns)
+        self.statistics.flights = len(self.duties)
+
+    def sweep(self, now_ns: int) -> None:
+        """End what has outlived its time while it waited."""
+        for flight in self.duties.flights():
+            if flight.deadline_ns is not None and flight.deadline_ns <= now_ns:
+                self.expire(flight, now_ns)
+
+    def closed(self, connection: int, now_ns: int) -> None:
+        """A connection is over: what was sent over it is open again, what came over it is claimed no more."""
+        self._sent.pop(connection, None)
+        self.refusals.closed(connection)
+        self.is_stale = True
+        self.duties.void(lambda claim: claim.source == connection)
+
+    # --- refusals ---
+
+    def _stuck(self, flight: Flight, stuck: int, now_ns: int) -> None:
+        """Duties without a hop: refuse those that came as they are; those found here, and the log's, wait."""
+        for claim in list(flight.claims):
+            link = self._links.get(claim.source)
+            if link is not None:
+                shift = link.level * self._fanout
+                direct = claim.mask & stuck >> shift << shift
+                if direct:
+                    self._refuse(claim.source, direct, now_ns)
+
+    def _refuse(self, source: int, duties: int, now_ns: int) -> None:
+        """Tell an upstream to hold these units, and forget what it sent for them."""
+        self.statistics.refused += 1
+        self.refusals.refuse(source, duties, 0, self.unit, now_ns)
+        # A copy that asked for nothing else is answered: the peer has read of the refusal before that.
+        self.duties.waive(self.duties.flights(), duties, lambda claim: claim.source == source)
+
+    def on_refused(self, link: Link, frame: Refused, now_ns: int) -> None:
+        """The neighbour takes no duties for these units, from a copy on: they wait until it opens."""
+        assert link.connection is not None
+        mask = self.refusals.hold(link, frame.units)
+        sent = self._sent.get(link.connection, {})
+        for number, (flight, duties) in list(sent.items()):
+            if number >= frame.since and duties & mask:
+                sent[number] = (flight, duties & ~mask)
+                if not duties & ~mask:
+                    del sent[number]
+        self.is_stale = True
+        self.reroute(now_ns)
+        self.refusals.held(link, frame.units, now_ns)
+
+    def on_open(self, link: Link, units: tuple[Unit, ...], now_ns: int) -> None:
+        self.refusals.release(link, units)
+        self.is_stale = True
+        self.reroute(now_ns)
+
+    def on_held(self, link: Link, units: tuple[Unit, ...], now_ns: int) -> None:
+        self.refusals.confirmed(link, units)
+        self._reopen(now_ns)
+
+    def _reopen(self, now_ns: int) -> None:
+        if self.refusals.is_refusing:
+            room = len(self.duties) < MAX_FLIGHTS // 2
+            self.refusals.reopen(
+                lambda bit: room and (bit & self._own or self._find(bit) != NOWHERE), self.unit, now_ns
+            )
+
+    # --- queries ---
+
+    def has_hop(self, bit: int) -> bool:
+        return bit == self.me or self._find(bit) != NOWHERE
+
+    def check(self) -> None:
+        self.duties.check()
+        for connection, sent in self._sent.items():
+            assert connection in self._links or not sent
+            for _, duties in sent.values():
+                assert duties, "an empty copy is no copy"

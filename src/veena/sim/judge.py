@@ -1,0 +1,229 @@
+"""The judge of a run: who was entitled to which event, and who got it.
+
+Entitled is a client whose subscription matched, was acknowledged for its scope when the event was accepted, and lasted
+until delivery or the end (I1). Whatever of that is not delivered within the deadline after the last fault healed is
+missing. Nothing is excused but what was lost with the only disk that held it, and what is cut off for ever; both are
+named. The judge knows clients and topology, never a broker's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from veena import matching
+from veena.address import Unit, shared
+from veena.core.settings import SECOND_NS, Settings
+from veena.event import Event
+from veena.matching.engine import Engine
+from veena.sim.crossings import Crossings
+from veena.sim.population import Client, Subscription
+from veena.sim.traffic import Publication, Receipt, Traffic
+from veena.sim.world import World
+
+#: Faults that are told in full; the rest is counted.
+NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """What became of the events."""
+
+    events: int
+    expected: int
+    delivered: int
+    missing: tuple[str, ...]
+    duplicates: tuple[str, ...]
+    out_of_order: tuple[str, ...]
+    late: int
+    dropped: int
+    expired: int
+    #: Never to be delivered, and why.
+    excused: tuple[str, ...]
+    #: Reliable events that no broker took although it could have.
+    unaccepted: tuple[str, ...]
+    #: Subscriptions that were not acknowledged for their scope although everything had healed.
+    unacknowledged: tuple[str, ...]
+    #: Handed to somebody who did not want it, or changed, or refused what must not be.
+    spurious: tuple[str, ...]
+    #: How long after the faults, and after its acceptance, the last entitled client got its event.
+    slowest_s: float
+
+
+def deadline_ns(settings: Settings) -> int:
+    """How long after the last fault everything is delivered: 3 x (heartbeat + batch interval) x levels."""
+    return 3 * (settings.heartbeat_ns + max(settings.batch_ns)) * settings.levels
+
+
+class Judge:
+    """Judges one world when it has settled."""
+
+    def __init__(self, world: World, traffic: Traffic, healed_ns: int) -> None:
+        self._world = world
+        self._traffic = traffic
+        self._healed_ns = healed_ns
+        self._history = traffic.population.history
+        self._engines = _engines(self._history)
+        self._broken = world.oracle().broken_units()
+        self._label = world.network.labels.label
+        self._first: dict[tuple[Publication, Client], Receipt] = {}
+        self._twice: list[str] = []
+        for receipt in traffic.receipts:
+            pair = (receipt.publication, receipt.client)
+            before = self._first.setdefault(pair, receipt)
+            if before is not receipt:
+                self._twice.append(f"{receipt.client.name} got {before.id} and then {receipt.id}")
+
+    def wanting(self, event: Event) -> list[Subscription]:
+        """Every subscription, whenever it was, that matches the event."""
+        found = sorted(place for engine in self._engines.values() for place in engine.match(event))
+        return [self._history[place] for place in found]
+
+    def deliveries(self) -> Deliveries:
+        expected = delivered = dropped = expired = 0
+        slowest_ns = 0
+        missing: list[str] = []
+        excused: list[str] = []
+        for publication in self._traffic.publications:
+            for client in self._entitled(publication):
+                receipt = self._first.get((publication, client))
+                due_ns = max(self._healed_ns, publication.accepted_ns or 0)
+                took_ns = None if receipt is None else receipt.at_ns - due_ns
+                if not publication.reliable:
+                    dropped += receipt is None
+                elif took_ns is not None and took_ns <= deadline_ns(self._world.settings):
+                    expected, delivered = expected + 1, delivered + 1
+                    slowest_ns = max(slowest_ns, took_ns)
+                elif publication.event.ttl is not None and receipt is None:
+                    expired += 1
+                else:
+                    what = self._told(publication, client, took_ns)
+                    excuse = self._excuse(publication, client)
+                    if excuse is not None:
+                        excused.append(f"{what}: {excuse}")
+                    else:
+                        expected += 1
+                        missing.append(what)
+        return Deliveries(
+            sum(publication.accepted_ns is not None for publication in self._traffic.publications),
+            expected,
+            delivered,
+            tuple(missing),
+            tuple(self._twice),
+            tuple(self._traffic.out_of_order),
+            sum(receipt.late for receipt in self._traffic.receipts),
+            dropped,
+            expired,
+            tuple(excused),
+            tuple(self._unaccepted()),
+            tuple(self._unacknowledged()),
+            tuple(self._traffic.faults),
+            slowest_ns / SECOND_NS,
+        )
+
+    def _entitled(self, publication: Publication) -> list[Client]:
+        """The clients that were promised this event."""
+        accepted_ns = publication.accepted_ns
+        if accepted_ns is None:
+            return []
+        clients: dict[Client, None] = {}
+        for each in self.wanting(publication.event):
+            size = len(publication.origin) - each.wish.scope
+            if (
+                each.active_ns is not None
+                and each.active_ns < accepted_ns
+                and publication.origin[:size] == each.broker[:size]
+                and (each.ended_ns is None or self._got(publication, each))
+            ):
+                clients[each.client] = None
+        return list(clients)
+
+    def _got(self, publication: Publication, subscription: Subscription) -> bool:
+        receipt = self._first.get((publication, subscription.client))
+        return receipt is not None and receipt.at_ns <= (subscription.ended_ns or receipt.at_ns)
+
+    def _told(self, publication: Publication, client: Client, took_ns: int | None) -> str:
+        accepted_ns = publication.accepted_ns or 0
+        return (
+            f"{publication.ids[-1]} from {self._label(publication.origin)} at {accepted_ns / SECOND_NS:.3f} s"
+            f" to {client.name} at {self._label(client.broker)}"
+            f" {'never came' if took_ns is None else f'came {took_ns / SECOND_NS:.1f} s late'}"
+        )
+
+    def _excuse(self, publication: Publication, client: Client) -> str | None:
+        """Why nobody could have delivered this; None when somebody should have."""
+        origin = publication.origin
+        if self._world.nodes[origin].lost:
+            cluster = [node for address, node in self._world.nodes.items() if address[:-1] == origin[:-1]]
+            lost = sum(node.lost for node in cluster)
+            if lost >= self._world.settings.copies or len(cluster) == 1:
+                return f"it lay on disks that are lost ({lost} in the cluster of its origin)"
+        around = origin[: shared(origin, client.broker)]
+        if any(unit[: len(around)] == around for unit in self._broken):
+            return "a unit on the way is in pieces for ever"
+        return None
+
+    def _unaccepted(self) -> list[str]:
+        return [
+            f"{publisher.name} at {self._label(publisher.broker)} still holds"
+            f" {publication.ids[-1] if publication.ids else 'one that it could not send'}"
+            for publisher in self._traffic.publishers
+            for publication in publisher.waiting
+        ]
+
+    def _unacknowledged(self) -> list[str]:
+        if self._world.options.permanent:
+            return []  # who is lost for good is waited for until its lease has ended
+        latest_ns = self._world.now_ns - deadline_ns(self._world.settings)
+        return [
+            f"{each.client.name} at {self._label(each.broker)} was never told that {each.wish} is acknowledged"
+            for each in self._history
+            if each.ended_ns is None and each.active_ns is None and each.begun_ns <= latest_ns
+        ]
+
+    # --- where events went ---
+
+    def wasted_units(self, crossings: Crossings) -> tuple[int, int]:
+        """Units entered in vain, by the clients' truth; and entries that only digests explain, by the copies."""
+        wasted = by_digest = 0
+        for publication in self._traffic.publications:
+            wanted_ns: dict[Unit, int] = {}
+            for each in self._wanting_since(publication):
+                for size in range(1, len(each.broker) + 1):
+                    unit = each.broker[:size]
+                    wanted_ns[unit] = min(wanted_ns.get(unit, each.begun_ns), each.begun_ns)
+            for event_id in publication.ids:
+                wasted += len(crossings.wasted(event_id, wanted_ns))
+                by_digest += len(crossings.false_positives(event_id, wanted_ns))
+        return wasted, by_digest
+
+    def _wanting_since(self, publication: Publication) -> list[Subscription]:
+        """Who wanted it at any time since it was published."""
+        size = len(publication.origin)
+        return [
+            each
+            for each in self.wanting(publication.event)
+            if (each.ended_ns is None or each.ended_ns >= publication.sent_ns)
+            and publication.origin[: size - each.wish.scope] == each.broker[: size - each.wish.scope]
+        ]
+
+    def compared(self) -> tuple[int, int]:
+        """What the optimum and what flooding would have cost for the same events: a world without faults."""
+        from veena.sim.baselines import Baselines
+
+        baselines = Baselines(self._world.network)
+        optimum = flood = 0
+        for publication in self._traffic.publications:
+            if publication.accepted_ns is not None:
+                terminals = sorted({each.broker for each in self._wanting_since(publication)})
+                optimum += baselines.optimum(publication.origin, terminals)
+                flood += baselines.flood(publication.origin)
+        return optimum, flood
+
+
+def _engines(history: Sequence[Subscription]) -> dict[str, Engine]:
+    engines: dict[str, Engine] = {}
+    for place, each in enumerate(history):
+        engine = engines.setdefault(each.wish.engine, matching.create(each.wish.engine))
+        engine.add(place, each.wish.constraint, 0)
+    return engines

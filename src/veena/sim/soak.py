@@ -1,0 +1,49 @@
+"""Seed after seed, several at a time in processes of their own; reports come in the order of the seeds."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+
+from veena.runtime.network_file import Network
+from veena.sim.run import Report, run_seed
+
+#: Seeds given out ahead of the one whose report is next, for each process.
+AHEAD = 2
+
+
+def soak(
+    first: int,
+    faults: str,
+    network: Network | None = None,
+    *,
+    seeds: int = 0,
+    seconds: float = 0,
+    jobs: int = 1,
+    events: int | None = None,
+    brokers: int | None = None,
+) -> Iterator[Report]:
+    """The reports of `seeds` seeds, or of those that begin within `seconds`."""
+    end = time.monotonic() + seconds if seconds else None
+    given = 0
+
+    def is_more() -> bool:
+        return (not seeds or given < seeds) and (end is None or time.monotonic() < end)
+
+    if jobs == 1:
+        while is_more():
+            yield run_seed(first + given, faults, network, events=events, brokers=brokers)
+            given += 1
+        return
+    # A fresh interpreter for each: nothing of this process can make a difference.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting: deque[Future[Report]] = deque()
+        while waiting or is_more():
+            while len(waiting) < AHEAD * jobs and is_more():
+                waiting.append(pool.submit(run_seed, first + given, faults, network, events=events, brokers=brokers))
+                given += 1
+            if waiting:
+                yield waiting.popleft().result()
