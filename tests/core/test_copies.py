@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.core.event_world import Stage, cluster
 from tests.core.scripted_events import (
     EventPeer,
@@ -23,6 +25,7 @@ from tests.core.scripted_events import (
     publish,
     sequences,
 )
+from tests.core.scripted_peer import closed
 from veena.core.disk import Kept, Released
 from veena.core.event_frame import COPY, EventFrame
 from veena.core.flight import event_key
@@ -256,3 +259,40 @@ def test_a_wrong_takeover_gives_nothing_twice() -> None:
     stage.wait(15 * SECOND_NS)
     assert stage.bodies[reader] == ["e0", "e1", "e2"]
     assert stage.is_idle()
+
+
+# --- peers that overreach ---
+
+
+def test_a_copy_of_somebody_elses_event_costs_the_link() -> None:
+    """Trust: an origin asks for its own events; a neighbour cannot fill this disk in others' names."""
+    host, down, _ = origin(TWO)
+    ((link, why),) = closed(down.hand(kept_copy(1, at=5)))
+    assert (link, len(host.events.copies)) == (down.link, 0)
+    assert "an origin asks for its own" in why
+
+
+def test_only_the_origin_releases_its_copies() -> None:
+    host, down, _ = origin(TWO)
+    other = peer(host, 3)
+    down.hand(kept_copy(1, at=2))
+    host.sync()
+    release = Release((("p", 1, 1, 1),))
+    other.hand(release)
+    assert len(host.events.copies) == 1
+    down.hand(release)
+    assert len(host.events.copies) == 0
+
+
+def test_copies_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is not answered, so nothing is accepted that only one disk has."""
+    size = len(kept_copy(1).tail)
+    monkeypatch.setattr("veena.core.copies.MAX_KEPT_BYTES", 2 * size)
+    host, down, _ = origin(TWO)
+    effects = down.hand(*(kept_copy(number, at=2) for number in (1, 2, 3)))
+    first = down.first
+    assert acknowledged(effects + host.sync(), down.link) == [first, first + 1]
+    assert len(host.events.copies) == 2
+    down.hand(Release((("p", 1, 1, 1),)))
+    down.hand(kept_copy(3, at=2))
+    assert acknowledged(host.sync(), down.link) == [down.first]

@@ -372,3 +372,25 @@ def test_what_arrives_expired_is_done(reliable: bool) -> None:
     assert copies(effects, down.link) == []
     assert acknowledged([*effects, *host.sync()], up.link) == ([up.first] if reliable else [])
     assert delivered(effects) == []
+
+
+def test_an_event_that_comes_again_and_again_costs_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds: every copy waits for an answer; a peer that repeats one for ever is no upstream."""
+    monkeypatch.setattr("veena.core.router.MAX_CLAIMS", 3)
+    host, up, _ = relay(4)
+    assert closed(up.hand(*(event_copy(1, mates(4)) for _ in range(3)))) == []
+    ((link, why),) = closed(up.hand(event_copy(1, mates(4))))
+    assert (link, len(host.events.router.duties)) == (up.link, 0)
+    assert "comes again and again" in why
+
+
+def test_a_relay_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds: large events fill a relay before many do."""
+    monkeypatch.setattr("veena.core.router.MAX_FLIGHT_BYTES", 2 * len(event_copy(1, 0).tail))
+    host, up, down = relay(4)
+    effects = up.hand(*(event_copy(number, mates(4)) for number in (1, 2, 3)))
+    assert sequences(effects, down.link) == [1, 2]
+    (refused,) = frames(effects, up.link, Refused)
+    assert refused == Refused((mate(4),), up.first + 2)
+    down.hand(Done(((1, 1 << 40),)))
+    assert host.events.router.duties.bytes == 0

@@ -24,9 +24,11 @@ from veena.core.ledger import Ledger
 from veena.core.link import Link, LinkState
 from veena.core.map import NetworkMap
 from veena.core.settings import Settings
+from veena.errors import RemoteProtocolError
 
-#: Copies that one broker holds for others; beyond that it does not answer, and the origin asks no more than it can.
+#: Copies that one broker holds for others, and their bytes; beyond that it does not answer, and the origin waits.
 MAX_KEPT = 100_000
+MAX_KEPT_BYTES = 256 << 20
 
 #: Called with the log offset of an event whose copy is safe.
 Copied = Callable[[int, int], None]
@@ -50,6 +52,7 @@ class Copies:
         self._settings = settings
         self._ledger = ledger
         self._kept = dict(kept)
+        self._kept_bytes = sum(len(frame.tail) for frame in kept.values())
         #: When each copy came, oldest first; after a restart, the time of the first look.
         self._since_ns: dict[EventKey, int] = {}
         #: Origins out of reach, and since when.
@@ -145,16 +148,20 @@ class Copies:
         """Keep a copy for a neighbour, and answer when it is on disk."""
         connection = link.connection
         assert connection is not None
+        if frame.origin_address != link.neighbour:
+            raise RemoteProtocolError(f"a copy of an event of {frame.origin_address}: an origin asks for its own alone")
         key = event_key(frame)
         if key not in self._kept:
-            if len(self._kept) >= MAX_KEPT or frame.origin_address is None:
+            if len(self._kept) >= MAX_KEPT or self._kept_bytes >= MAX_KEPT_BYTES:
                 return
             self._kept[key] = frame
+            self._kept_bytes += len(frame.tail)
         self._ledger.write(Kept(key, frame), lambda now_ns: self.acknowledge(connection, number))
 
-    def release(self, frame: Release) -> None:
+    def release(self, link: Link, frame: Release) -> None:
+        """Forget copies that their origin, and nobody else, says are needed no more."""
         keys = [(name.encode(), incarnation, stamp, sequence) for name, incarnation, stamp, sequence in frame.ids]
-        found = [key for key in keys if key in self._kept]
+        found = [key for key in keys if key in self._kept and self._kept[key].origin_address == link.neighbour]
         if found:
             self._drop(found)
 
@@ -180,7 +187,9 @@ class Copies:
         self._ledger.write(Released(tuple(keys)))
         for key in keys:
             self._since_ns.pop(key, None)
-        return [self._kept.pop(key) for key in keys if key in self._kept]
+        dropped = [self._kept.pop(key) for key in keys if key in self._kept]
+        self._kept_bytes -= sum(len(frame.tail) for frame in dropped)
+        return dropped
 
     def _watch(self, now_ns: int) -> None:
         reach = self._map.reachable()

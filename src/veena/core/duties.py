@@ -24,6 +24,8 @@ class Duties:
 
     def __init__(self) -> None:
         self._flights: dict[EventKey, Flight] = {}
+        #: What the events of all flights hold in memory.
+        self.bytes = 0
         #: Copies to acknowledge with this read: connection -> frame numbers.
         self._owed: dict[int, list[int]] = {}
         self.on_served: Served = lambda offset, mask, now_ns: None
@@ -44,7 +46,9 @@ class Duties:
 
     def claim(self, flight: Flight, source: int, number: int, pending: int) -> int:
         """A copy claims these duties; those of them that are new here."""
-        self._flights[flight.key] = flight
+        if flight.key not in self._flights:
+            self._flights[flight.key] = flight
+            self.bytes += len(flight.frame.tail)
         fresh = pending & ~flight.taken
         flight.taken |= fresh
         flight.claims.append(Claim(source, number, pending))
@@ -67,7 +71,12 @@ class Duties:
                 self.acknowledge(claim.source, claim.number)
         flight.claims = left
         if not left:
-            self._flights.pop(flight.key, None)
+            self._forget(flight)
+
+    def _forget(self, flight: Flight) -> None:
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+            self.bytes -= len(flight.frame.tail)
 
     def void(self, is_void: Callable[[Claim], bool]) -> None:
         """These claims do not count any more; nobody is answered."""
@@ -92,7 +101,7 @@ class Duties:
     def _forget_unclaimed(self, flight: Flight) -> None:
         flight.taken &= flight.claimed() | flight.done
         if not flight.claims:
-            self._flights.pop(flight.key, None)
+            self._forget(flight)
 
     def overdue(self, before_ns: int, found_here: Callable[[Claim], int]) -> list[tuple[Flight, int]]:
         """Duties that have been open since before then, of those that `found_here` names in a claim."""
@@ -122,3 +131,4 @@ class Duties:
         for key, flight in self._flights.items():
             assert flight.key == key
             flight.check()
+        assert self.bytes == sum(len(flight.frame.tail) for flight in self._flights.values())

@@ -79,7 +79,7 @@ class Events:
             Held: lambda link, frame, now: router.on_held(link, frame.units, now),
             Open: lambda link, frame, now: router.on_open(link, frame.units, now),
             AntiEvent: lambda link, frame, now: None,  # it stands where a copy was taken back: the two have met
-            Release: lambda link, frame, now: self.copies.release(frame),
+            Release: lambda link, frame, now: self.copies.release(link, frame),
         }
 
     def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
@@ -128,7 +128,7 @@ class Events:
     def _look_after_the_absent(self, now_ns: int) -> None:
         for flight, mask in self.router.overdue(now_ns - self._settings.absent_after_ns):
             flight.adopted |= mask
-            self.origin.look_after(flight.frame, mask, now_ns)
+            self.origin.look_after(flight, mask, now_ns)
 
     def tick(self, now_ns: int) -> None:
         if now_ns >= self._next_look_ns:

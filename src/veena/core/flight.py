@@ -50,6 +50,12 @@ class Flight:
     def open(self) -> int:
         return self.taken & ~self.done
 
+    def ttl_ms(self, now_ns: int) -> int:
+        """What is left of its time to live; 0 when it is over."""
+        if self.deadline_ns is None:
+            return NO_TTL
+        return max(0, (self.deadline_ns - now_ns) // MILLISECOND_NS)
+
     @property
     def order(self) -> tuple[int, EventKey]:
         """Within a lane and publisher by id: the order in which events are sent again (rule 5)."""

@@ -26,7 +26,7 @@ from veena.core.boundary import Accepted, DeadLetter, Effect, LogRead, Publish, 
 from veena.core.copies import Copies
 from veena.core.disk import Disk, Entry, Place, Progress
 from veena.core.event_frame import BACKLOG, NO_TTL, EventCodec, EventFrame
-from veena.core.flight import LOG, MILLISECOND_NS, event_key
+from veena.core.flight import LOG, MILLISECOND_NS, Flight, event_key
 from veena.core.interest import InterestMap
 from veena.core.ledger import Ledger
 from veena.core.router import Router
@@ -201,9 +201,9 @@ class Origin:
         wanted = self._interest.destinations(frame.event(), origin) | self._router.me
         self._append(None, frame.copy(wanted, self._router.me, frame.ttl_ms), now_ns)
 
-    def look_after(self, frame: EventFrame, mask: int, now_ns: int) -> None:
+    def look_after(self, flight: Flight, mask: int, now_ns: int) -> None:
         """Keep an event for units that are absent: it is in this log from now on, and its upstreams need not wait."""
-        kept = frame.copy(mask, frame.served, frame.ttl_ms)
+        kept = flight.frame.copy(mask, flight.frame.served, flight.ttl_ms(now_ns))
         kept.flags |= BACKLOG
         self._append(None, kept, now_ns)
 
@@ -333,7 +333,7 @@ class Origin:
         """One parked event for one unit: unless it is too old, or that unit has spoken since and does not want it."""
         if now_ns - entry.accepted_ns > self._settings.retention_ns:
             self._bury(entry.frame, bit, now_ns)
-        elif self._interest.destinations(entry.frame.event(), self._host) & bit:
+        elif self._interest.destinations(entry.frame.event(), entry.frame.origin_address or self._host) & bit:
             self._send(entry, bit, now_ns)
 
     # --- time ---

@@ -29,6 +29,9 @@ from veena.core.superseded import Superseded
 from veena.core.want import Want, unreadable, want_of
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
 
+#: What a client may present of what it has had: as many streams as an end remembers.
+MAX_PRESENTED = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileStatistics:
@@ -91,6 +94,11 @@ class Profiles:
 
     def _client(self, given: ClientInput, now_ns: int) -> None:
         if isinstance(given, ClientUp):
+            if len(given.had) + len(given.skips) > MAX_PRESENTED:
+                raise LocalProtocolError(
+                    f"client {given.client_id} says it has had events of {len(given.had) + len(given.skips)} streams:"
+                    f" at most {MAX_PRESENTED}, the latest"
+                )
             reach = self.clients.open(given.session, given.client_id, given.reachable, given.attributes)
             if reach is not None:
                 self._count(reach, True, now_ns)

@@ -28,7 +28,7 @@ from veena.core.disk import EventKey
 from veena.core.duties import Duties
 from veena.core.ends import Ends, Outcome
 from veena.core.event_frame import BACKLOG, RELIABLE, EventFrame
-from veena.core.flight import LOG, MILLISECOND_NS, Claim, Flight, event_key
+from veena.core.flight import LOG, Claim, Flight, event_key
 from veena.core.frames import Done, Refused, done
 from veena.core.hops import Hops
 from veena.core.interest import InterestMap
@@ -39,6 +39,10 @@ from veena.errors import InvalidEvent, RemoteProtocolError
 
 #: Events that a relay holds at once; beyond that it refuses. With 1 KiB each some 64 MiB.
 MAX_FLIGHTS = 1 << 16
+#: And their bytes: an event may have a megabyte.
+MAX_FLIGHT_BYTES = 256 << 20
+#: Copies of one event that wait for an answer: far more than hops change while it is under way.
+MAX_CLAIMS = 4096
 #: No hop: the duty waits.
 NOWHERE = 0
 #: Whether the unit beyond a connection wants an event: the near gatekeeper's second look.
@@ -122,12 +126,16 @@ class Router:
         key = event_key(frame)
         flight = self.duties.find(key)
         if flight is None:
-            if len(self.duties) >= MAX_FLIGHTS and source != LOG:
+            if source != LOG and (len(self.duties) >= MAX_FLIGHTS or self.duties.bytes >= MAX_FLIGHT_BYTES):
                 # What was taken before stays: only from this copy on is there no room.
                 self.statistics.refused += 1
                 self.refusals.refuse(source, to_serve, number, self.unit, now_ns)
                 to_serve = 0
             flight = Flight(key, frame, now_ns)
+        elif len(flight.claims) >= MAX_CLAIMS and source != LOG:
+            raise RemoteProtocolError(
+                f"event {frame.incarnation}:{frame.timestamp}:{frame.sequence} comes again and again"
+            )
         named = to_serve & self._own
         if named:
             to_serve = (to_serve & ~named) | self._expand(flight, named)
@@ -216,12 +224,10 @@ class Router:
     def _send(self, connection: int, flight: Flight, duties: int, now_ns: int) -> None:
         link, frame = self._links[connection], flight.frame
         shift = link.level * self._fanout
-        ttl_ms = frame.ttl_ms
-        if flight.deadline_ns is not None:
-            ttl_ms = max(0, (flight.deadline_ns - now_ns) // MILLISECOND_NS)
-            if ttl_ms == 0:
-                self.expire(flight, now_ns)
-                return
+        ttl_ms = flight.ttl_ms(now_ns)
+        if ttl_ms == 0:
+            self.expire(flight, now_ns)
+            return
         assert link.neighbour is not None
         far = 1 << (shift + link.neighbour[-1 - link.level])
         if link.level > 1 and duties & far and not self.looks_again(connection, flight, now_ns):
@@ -297,7 +303,7 @@ class Router:
 
     def expire(self, flight: Flight, now_ns: int) -> None:
         """Its time to live is over: that completes every duty."""
-        self.statistics.expired += 1
+        self.statistics.expired += bool(flight.open) or not flight.taken  # best effort takes nothing
         self.duties.complete(flight, flight.open, now_ns)
 
     def abandon(self, key: EventKey, duties: int, now_ns: int) -> None:
@@ -391,7 +397,7 @@ class Router:
 
     def _reopen(self, now_ns: int) -> None:
         if self.refusals.is_refusing:
-            room = len(self.duties) < MAX_FLIGHTS // 2
+            room = len(self.duties) < MAX_FLIGHTS // 2 and self.duties.bytes < MAX_FLIGHT_BYTES // 2
             self.refusals.reopen(
                 lambda bit: room and (bit & self._own or self._find(bit) != NOWHERE), self.unit, now_ns
             )
