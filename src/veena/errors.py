@@ -53,8 +53,34 @@ class AccessDenied(VeenaError):
     """The rights of this client do not allow it."""
 
 
+class NotConnected(VeenaError, ConnectionError):
+    """No broker answers, or the client has been closed."""
+
+
+class Refused(VeenaError):
+    """A broker did not do what a client asked for; the message says why and what to do."""
+
+
+class Overloaded(VeenaError):
+    """It cannot be sent now, and the caller did not want to wait."""
+
+
+class TimedOut(VeenaError, TimeoutError):
+    """Nothing came within the time that was given."""
+
+
+class Unanswered(TimedOut):
+    """A request without an answer: nobody wants it, or nobody answered in time."""
+
+
 class StoreError(VeenaError):
-    """The disk did not take or give back what it should."""
+    """The disk did not take or give back what it should; `file` is which, and `remedy` what to do."""
+
+    def __init__(self, file: str, reason: str, remedy: str) -> None:
+        super().__init__(f"store {file}: {reason}; {remedy}")
+        self.file = file
+        self.reason = reason
+        self.remedy = remedy
 
 
 class ConfigError(VeenaError):

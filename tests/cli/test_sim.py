@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.cli.command import veena
+from tests.runtime.processes import veena as started
 
 ROOT = Path(__file__).parents[2]
 REPORTED = {
@@ -74,12 +75,16 @@ def test_an_unknown_fault_is_named() -> None:
 
 
 def test_the_demo_leaves_its_report(tmp_path: Path) -> None:
-    """EXP-18: 22 to 10 in four brokers, eight when the link 1 - 8 is lost."""
-    found = veena("demo", "--once", "--out", str(tmp_path), "--json")
+    """EXP-01, EXP-05: 22 brokers as processes, 102 clients, three match rates. EXP-18: 22 to 10 in four brokers, eight
+    when the link 1 - 8 is lost."""
+    found = veena("demo", "--once", "--out", str(tmp_path), "--events", "20", "--json")
     assert found.code == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary == json.loads(found.out)
-    assert summary["brokers"] == 22
+    assert (summary["brokers"], summary["clients"], summary["events"]) == (22, 102, 60)
+    assert summary["delivered"] == summary["expected"] > 20 * 101
+    assert summary["missing"] == summary["duplicates"] == summary["out_of_order"] == 0
+    assert [rate["match_percent"] for rate in summary["rates"]] == [100, 25, 5]
     assert [way["brokers"] for way in summary["ways"]] == [
         ["22", "1", "8", "10"],
         ["22", "2", "3", "4", "5", "7", "9", "10"],
@@ -90,14 +95,23 @@ def test_the_demo_leaves_its_report(tmp_path: Path) -> None:
 
 
 def test_the_python_of_the_readme_runs() -> None:
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert code is not None
-    shown = subprocess.run([sys.executable, "-c", code[1]], capture_output=True, text=True)
-    assert shown.returncode == 0, shown.stderr
-    lines = shown.stdout.splitlines()
+    """Both programs as printed, but for the port: the first one with a broker that was just started."""
+    client, engine = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    with started("broker", "run", "--listen", "veena://127.0.0.1:0", "--json") as broker:
+        url = broker.told()["url"]
+        assert "veena://127.0.0.1:7700" in client
+        shown = ran(client.replace("veena://127.0.0.1:7700", url))
+        assert shown == ["IBM b'hello'"]
+    lines = ran(engine)
     assert lines[0] == "[1, 2]"
     assert lines[1] == "0b11"
     assert "price" in lines[2]
+
+
+def ran(code: str) -> list[str]:
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert shown.returncode == 0, shown.stderr
+    return shown.stdout.splitlines()
 
 
 def test_the_commands_of_the_readme_exist() -> None:

@@ -337,15 +337,15 @@ def test_known_units_outlive_a_restart_and_are_forgotten_at_last() -> None:
     found.note((0, 0, 7))
     assert found.take_known() == (MATE, (0, 0, 7), (0, 1), (5,))
     assert found.take_known() is None
-    profiles = Profiles(network, Settings(tombstone_ns=100 * SECOND_NS), 0, (MATE,))
+    profiles = Profiles(network, Settings(retention_ns=50 * SECOND_NS, tombstone_ns=100 * SECOND_NS), 0, (MATE,))
     ready = [profiles.is_ready]
-    profiles.snapshot_taken()
+    profiles.snapshot_taken(0)
     ready += [profiles.is_ready, Profiles(network, Settings(), 0).is_ready]
     assert ready == [False, True, True]
     profiles.leases.now_ns = 49 * SECOND_NS
     assert not profiles.reconcile(49 * SECOND_NS)
     assert profiles.reconcile(50 * SECOND_NS)
-    assert profiles.take_known() == ()
+    assert profiles.take_known() == (HOST[:1], HOST[:2], HOST[:3]), "own units that were met, with nobody left in them"
     assert profiles.table.doubted() == ()
 
 

@@ -304,7 +304,7 @@ TOPIC = make_want("topic", "quotes", 4)
         ((0, 1, 0, 0), FarHave(7), "batch 7 was confirmed"),
         ((0, 1, 0, 0), FarInterest(1, True, COMPLETE, (FarWant(1, TOPIC.payload, 2),)), "scope 2"),
         ((0, 1, 0, 0), FarInterest(1, True, COMPLETE, (FarWant(1, TOPIC.payload, 5),)), "scope 5"),
-        ((0, 1, 0, 0), FarDigest((DigestPart(1, False, b""),)), "scope 1"),
+        ((0, 1, 0, 0), FarDigest((DigestPart(1, False, b""),)), "scope [1]"),
         ((0, 1, 0, 0), FarInterest(1, True, COMPLETE, (FarWant(77, TOPIC.payload, 4),)), "no such engine"),
         ((0, 1, 0, 0), FarInterest(1, True, COMPLETE, (FarWant(1, b"\xc1", 4),)), "cannot be read"),
         ((0, 1, 0, 0), FarInterest(1, True, COMPLETE, (FarWant(3, TOPIC.payload, 4),)), "cannot be read"),

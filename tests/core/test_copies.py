@@ -10,6 +10,7 @@ from tests.core.scripted_events import (
     Host,
     accepted,
     acknowledged,
+    bit,
     copies,
     delivered,
     event_copy,
@@ -66,7 +67,8 @@ def test_nothing_is_accepted_without_a_second_disk() -> None:
     effects = down.greet()
     assert [(frame.sequence, bool(frame.flags & COPY)) for _, frame in copies(effects, 2)] == [(1, True), (2, True)]
     sent = numbers(effects, 2)
-    assert accepted(down.hand(Done(((sent[0], sent[1]),)))) == [1, 2]
+    effects = [*down.hand(Done(((sent[0], sent[1]),))), *host.sync()]  # the log has them for the newcomer too, before
+    assert accepted(effects) == [1, 2]
 
 
 def test_a_holder_that_is_lost_before_it_answers() -> None:
@@ -154,6 +156,41 @@ def test_a_holder_publishes_for_an_origin_that_is_gone() -> None:
     assert not any(frame.flags & COPY for _, frame in copies(effects, down.link))
     assert host.kept.kept == {}
     assert [entry.frame.sequence for entry in host.kept.entries] == [1, 2], "it is in this log now"
+
+
+def test_a_kept_copy_grows_old() -> None:
+    """QOS-02: the time to live runs while a holder keeps the event; over, nobody gets it."""
+    host, down, _ = origin(TWO)
+    host.reader(2)
+    one = peer(host, 1)
+    short, long = kept_copy(1), kept_copy(2)
+    short.ttl_ms, long.ttl_ms = 3000, 60_000
+    one.hand(short, long)
+    host.sync()
+    one.leave(SECOND_NS)
+    effects = host.run(SECOND_NS, 9 * SECOND_NS)
+    assert (sequences(effects, down.link), delivered(effects)) == ([2], [2])
+    ((_, sent),) = copies(effects, down.link)
+    assert 50_000 < sent.ttl_ms < 56_000
+
+
+def test_a_holder_in_another_cluster_publishes_too() -> None:
+    """I5: the origin is lost and its cluster lives on, seen from here through another gate. Who wants it in the cluster
+    within a scope that ends there is not told here: so it goes there in any case."""
+    lost, gate = (0, 0, 1, 0), (0, 0, 1, 1)
+    host = Host(TWO)
+    one, other = peer(host, 1, lost), peer(host, 2, gate)
+    other.wants(unit=gate[:3])
+    frame = event_copy(1, 0, origin=lost)
+    frame.flags |= COPY
+    one.hand(frame)
+    host.sync()
+    effects = host.run(0, 10 * SECOND_NS)
+    assert sequences(effects, other.link) == [], "its origin lives"
+    one.leave(10 * SECOND_NS)
+    effects = host.run(10 * SECOND_NS, 17 * SECOND_NS)
+    ((_, sent),) = copies(effects, other.link)
+    assert (sent.sequence, sent.to_serve, sent.origin_address) == (1, bit(gate[:3]), lost)
 
 
 def test_an_origin_that_is_back_in_time_is_left_alone() -> None:

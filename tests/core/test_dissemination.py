@@ -302,6 +302,27 @@ def test_a_detour_copy_whose_far_end_is_gone_is_withdrawn(far: Unit, up: bool) -
     assert known.up is up
 
 
+@pytest.mark.parametrize(("speaking", "up"), [((), False), (((0, 0),), True), (((0,),), True), (((0, 0, 0),), False)])
+def test_what_nobody_in_the_own_unit_remembers_is_withdrawn(speaking: tuple[Unit, ...], up: bool) -> None:
+    """GPP-01, GPP-19: everybody in the unit died and came back; or another part of it lives, and speaks for it, or for
+    the unit around it when it is cut off from that too."""
+    table, _ = table_at()
+    table.others_speak = lambda unit: unit in speaking
+    table.learn(record(1, HOST, FAR), None, 0)
+    table.learn(record(2, (0, 0), FAR), 5, 0)
+    table.learn(record(3, (0, 0), (1,)), 5, 0)
+    table.learn(record(4, FAR, (1,)), 5, 0)
+    table.take_news()
+    reconciled(table, held=(1,))
+    inner, outer = table.record(2), table.record(3)
+    assert inner is not None
+    assert outer is not None
+    assert inner.up is (up and speaking != ((0,),))
+    assert outer.up is up
+    table.reconcile(PATIENCE, PATIENCE, FORGET, (1,))
+    assert table.needs_reconciling() is up, "that the other part falls silent is seen by looking again"
+
+
 def test_it_says_when_it_needs_to_judge() -> None:
     """A judgement is due after a change of records, and while one is pending; not otherwise."""
     table, _ = table_at()

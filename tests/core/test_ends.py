@@ -10,6 +10,7 @@ from tests.core.scripted_events import (
     EventPeer,
     Host,
     acknowledged,
+    copies,
     delivered,
     event_copy,
     mates,
@@ -233,6 +234,65 @@ def test_a_restart_does_not_forget_a_repeat() -> None:
     assert delivered(arrive(up, here(2))) == []
 
 
+def test_a_repeat_reaches_those_who_were_out_of_the_scope_of_its_original() -> None:
+    """I1, PRF-04: published far away, it was for the first client only; repeated in the cluster, for the second too."""
+    host, up = end()
+    host.attach(2, "near")
+    host.handle(Subscribe(2, 1, "topic", "quotes", 1), 0)
+    far, near = here(2, origin=(0, 0, 1, 0)), here(1, incarnation=2, origin=(0, 0, 0, 5), original=(1, 1, 2))
+    effects = arrive(up, far, near, far, near)
+    assert delivered(effects, session=1) == [2]
+    assert delivered(effects, session=2) == [1]
+
+
+def test_a_second_repeat_reaches_those_whom_the_first_did_not() -> None:
+    """I1: both name the id that it had first; nobody gets two of the three."""
+    host, up = end()
+    host.attach(2, "near")
+    host.handle(Subscribe(2, 1, "topic", "quotes", 1), 0)
+    far = here(1, incarnation=2, origin=(0, 0, 1, 0), original=(1, 1, 2))
+    near = here(1, incarnation=3, origin=(0, 0, 0, 5), original=(1, 1, 2))
+    effects = arrive(up, far, near, here(2))
+    assert [(e.frame.incarnation, e.receivers) for e in effects if isinstance(e, Deliver)] == [
+        (2, ((1, (1,)),)),
+        (3, ((2, (1,)),)),
+    ]
+
+
+def test_a_repeat_reaches_those_who_came_after_its_original() -> None:
+    """I1: whoever subscribed before the repeat was accepted is entitled to it, whatever others had before."""
+    host, up = end()
+    assert delivered(arrive(up, here(2))) == [2]
+    host.reader(2)
+    effects = arrive(up, here(1, incarnation=2, original=(1, 1, 2)))
+    assert (delivered(effects, session=1), delivered(effects, session=2)) == ([], [1])
+
+
+def test_a_repeat_of_what_nobody_wanted_is_not_hidden_by_later_events() -> None:
+    """I1: of the first stream e2 was had, and e1 before it by nobody; now somebody wants e1."""
+    host, up = end()
+    assert delivered(arrive(up, here(1, event=Event(topic="news")), here(2))) == [2]
+    host.reader(2, "news")
+    effects = arrive(up, here(1, incarnation=2, original=(1, 1, 1), event=Event(topic="news")))
+    assert delivered(effects, session=2) == [1]
+
+
+def test_a_client_that_had_the_original_elsewhere_gets_no_repeat() -> None:
+    """I1: client and publisher both roamed; what the client shows of its last places holds for originals too."""
+    host, up = end()
+    host.reader(2, had={("p", 1, lane(True, 4).number): (1, 2)})
+    effects = arrive(up, here(1, incarnation=2, original=(1, 1, 2)))
+    assert (delivered(effects, session=1), delivered(effects, session=2)) == ([1], [])
+
+
+def test_a_client_that_had_a_repeat_elsewhere_gets_no_other() -> None:
+    """I1: it got the event under its second id and shows which one it was at first; here the third id comes."""
+    host, up = end()
+    host.reader(2, had={("p", 2, lane(True, 4).number): (1, 1)}, skips={(("p", 1, lane(True, 4).number), (1, 2))})
+    effects = arrive(up, here(1, incarnation=3, original=(1, 1, 2)), here(2))
+    assert (delivered(effects, session=1), delivered(effects, session=2)) == ([1], [])
+
+
 # --- backlogs ---
 
 
@@ -251,6 +311,53 @@ def test_a_backlog_that_was_overtaken_is_late() -> None:
     assert [(e.frame.sequence, e.frame.late) for e in effects if isinstance(e, Deliver)] == [(2, True), (3, True)]
     assert delivered(arrive(up, backlog(2), backlog(3), here(5))) == [5]
     assert host.statistics().ends.late == 2
+
+
+def test_a_backlog_of_an_event_that_is_on_its_way_elsewhere() -> None:
+    """I1: this broker carries e1 for another when it comes out of a backlog for itself; it is late all the same."""
+    host, up = end()
+    peer(host, 2)
+    assert delivered(arrive(up, here(2))) == [2]
+    assert delivered(arrive(up, event_copy(1, mates(2)))) == []
+    effects = arrive(up, backlog(1))
+    assert [(e.frame.sequence, e.frame.late) for e in effects if isinstance(e, Deliver)] == [(1, True)]
+
+
+def test_a_backlog_that_joins_an_event_on_its_way_says_what_it_is() -> None:
+    """I1: e1 is on its way to 2; for 3, behind 2, it comes out of a backlog, and 3 has to know."""
+    host, up = end()
+    down = peer(host, 2)
+    down.links_to(3)
+    ((_, first),) = copies(arrive(up, event_copy(1, mates(2))), down.link)
+    late = event_copy(1, mates(3))
+    late.flags |= BACKLOG
+    ((_, second),) = copies(arrive(up, late), down.link)
+    assert (first.flags & BACKLOG, second.to_serve, second.flags & BACKLOG) == (0, mates(3), BACKLOG)
+
+
+def test_a_late_repeat_of_what_was_had() -> None:
+    """I1: a repeat that comes out of a backlog after later events is an event that its clients have had, too."""
+    _, up = end()
+    late = here(2, incarnation=2, original=(1, 1, 7))
+    late.flags |= BACKLOG
+    assert delivered(arrive(up, here(7), here(3, incarnation=2))) == [7, 3]
+    assert delivered(arrive(up, late)) == []
+
+
+def test_a_late_original_of_what_was_had() -> None:
+    """I1: and so is an original that comes so after its repeat."""
+    _, up = end()
+    assert delivered(arrive(up, here(1, incarnation=2, original=(1, 1, 2)), here(3))) == [1, 3]
+    assert delivered(arrive(up, backlog(2))) == []
+
+
+def test_a_late_event_after_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded: who got what is forgotten after a while, and counts as had then; what is later than that is not."""
+    monkeypatch.setattr("veena.core.ends.MAX_RECENT", 4)
+    host, up = end()
+    assert delivered(arrive(up, *(here(number) for number in range(1, 10)), here(11))) == [*range(1, 10), 11]
+    assert delivered(arrive(up, backlog(2), backlog(10), here(1, incarnation=2, original=(1, 1, 2)))) == [10]
+    host.check()
 
 
 def test_a_backlog_after_a_restart() -> None:

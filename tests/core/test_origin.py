@@ -30,6 +30,7 @@ from veena.core.boundary import (
     Deliver,
     Effect,
     Read,
+    Stored,
     Welcome,
 )
 from veena.core.disk import Entry, Progress
@@ -391,3 +392,42 @@ def test_a_time_to_live_ends_in_the_log_too() -> None:
     effects = again.greet(2 * SECOND_NS)
     assert (sequences(effects, 7), host.statistics().origin.open) == ([], 0)
     assert host.statistics().origin.dead_letters == 0
+
+
+def test_a_unit_out_of_reach_is_known_for_as_long_as_events_are_kept_for_it() -> None:
+    """I1, §6: connections are forgotten sooner; were the wants, too, what is published then would never reach it."""
+    hour = 3600 * SECOND_NS
+    settings = Settings(tombstone_ns=40 * SECOND_NS, retention_ns=hour)
+    host, down, incarnation = origin(settings)
+    down.wants("quotes")
+    down.leave(SECOND_NS)
+    host.sync(SECOND_NS)
+    host.run(SECOND_NS, 60 * SECOND_NS)
+    assert down.address not in host.map.reachable()
+    assert accepted(publish(host, 1, publication(1, incarnation), now_ns=60 * SECOND_NS)) == [1]
+    back = EventPeer(host, 9, down.address, 61 * SECOND_NS, nonce=9)
+    assert sequences(back.greet(61 * SECOND_NS), back.link) == [1]
+    back.leave(62 * SECOND_NS)
+    host.run(62 * SECOND_NS, 62 * SECOND_NS + hour)
+    assert host.profiles.leases.known() == [], "and forgotten then"
+
+
+def test_who_wants_it_when_it_is_accepted_gets_it() -> None:
+    """I1: 3 came to want it, and knows that this broker has heard of that, while the event was on its way to the disk.
+    The log has it for 3 too before it is accepted: a restart sends it to 3 as well."""
+    host, down, incarnation = origin()
+    down.links_to(3)
+    down.wants("news")
+    down.wants("news", unit=mate(3))
+    host.sync()
+    give(host, publication(1, incarnation))
+    down.wants("quotes", unit=mate(3))
+    first = host.stores.pop(0)
+    for write in first.writes:
+        host.kept.write(write)
+    effects = host.handle(Stored(first.ticket), 0)
+    assert accepted(effects) == []
+    effects = host.sync()
+    assert accepted(effects) == [1]
+    assert copies(effects, down.link)[0][1].to_serve == mates(3)
+    assert [entry.frame.to_serve for entry in host.kept.entries] == [mates(0), mates(3)]

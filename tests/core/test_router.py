@@ -18,6 +18,7 @@ from tests.core.scripted_events import (
     mate,
     mates,
     numbers,
+    patient,
     peer,
     publication,
     publish,
@@ -25,12 +26,10 @@ from tests.core.scripted_events import (
     sequences,
 )
 from tests.core.scripted_peer import closed
-from veena.core.boundary import Send
-from veena.core.channel import WINDOW, Channel
+from veena.core.boundary import LinkRoom, Send
 from veena.core.connection import ABSENT
-from veena.core.event_frame import EventFrame
-from veena.core.frames import AntiEvent, Connections, Done, Frame, Received, Refused
-from veena.core.settings import MILLISECOND_NS
+from veena.core.frames import AntiEvent, Connections, Done, Frame, Refused
+from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event
 
 # --- copies ---
@@ -319,19 +318,27 @@ def test_an_upstream_that_goes_takes_its_claims_with_it() -> None:
     assert acknowledged(effects, other.link) == [other.first]
 
 
-def test_an_anti_event_meets_a_waiting_copy() -> None:
-    """DUP-06: what waits for room on a link is taken back when its hop changes, all of it for that unit."""
-    ours = Channel(ordered=False, retransmit_ns=1_000_000_000)
-    for _ in range(WINDOW):
-        ours.send(Connections((), complete=True), 0)
-    waiting = [ours.next_number + at for at in range(3)]
-    for number, units in enumerate((mates(4), mates(4, 5), mates(5)), 1):
-        assert ours.send(event_copy(number, units), 0) == []
-    assert ours.take_back(mates(4)) == waiting[:2]
-    sent = ours.acknowledged(Received(3), 0)
-    assert [number for number, _ in sent] == waiting, "every number keeps its place"
-    assert type(sent[0][1]) is AntiEvent
-    assert [frame.to_serve for _, frame in sent[1:] if isinstance(frame, EventFrame)] == [mates(5), mates(5)]
+def test_a_waiting_copy_is_taken_back() -> None:
+    """DUP-06: what waits for room on a link is taken back when its hop changes, all of it for that unit: the copy and
+    what cancels it have met."""
+    host, up, down = relay(4, 5)
+    other = peer(host, 3)
+    other.links_to(4)
+    host.handle(LinkRoom(down.link, 0), 0)
+    effects = up.hand(*(event_copy(n, units) for n, units in enumerate((mates(4), mates(4, 5), mates(5)), 1)))
+    assert copies(effects, down.link) == []
+    effects = down.hand(replace_cost(down, 4))
+    assert [(frame.sequence, frame.to_serve) for _, frame in copies(effects, other.link)] == [
+        (1, mates(4)),
+        (2, mates(4)),
+    ]
+    assert host.statistics().router.taken_back == 2
+    sent = copies(host.handle(LinkRoom(down.link, None), 0), down.link)
+    assert [(frame.sequence, frame.to_serve) for _, frame in sent] == [(2, mates(5)), (3, mates(5))]
+    first = sent[0][0]
+    assert [number for number, _ in sent] == [first, first + 1], "what was taken back has left no gap"
+    answered = down.hand(Done(((first, first + 1),)))
+    assert acknowledged(answered, up.link) == [up.first + 2], "of the second copy one half is still on its way"
 
 
 def test_an_anti_event_for_what_was_delivered_changes_nothing() -> None:
@@ -342,6 +349,27 @@ def test_an_anti_event_for_what_was_delivered_changes_nothing() -> None:
     host.sync()
     assert up.hand(AntiEvent(((up.first, up.first),))) == []
     assert delivered(up.hand(event_copy(1, mates(0)))) == []
+
+
+def test_what_this_log_keeps_for_an_absent_broker_is_answered() -> None:
+    """Hard cases, slow or dead broker: once the entry broker has logged for it no upstream waits, nor one that sends
+    again; otherwise a broker that left for ever would hold up its cluster."""
+    host = Host(patient(absent_after_ns=5 * SECOND_NS))
+    up, mate_of_ours = peer(host, 1, (0, 0, 1, 0)), peer(host, 2)
+    mate_of_ours.wants("quotes")
+    mate_of_ours.leave()
+    host.sync()
+    entering = event_copy(1, bit((0, 0, 0)))
+    assert acknowledged(up.hand(entering), up.link) == []
+    first = up.first
+    again = event_copy(1, bit((0, 0, 0)))
+    assert acknowledged(up.hand(again, now_ns=SECOND_NS), up.link) == [], "not before it is logged"
+    effects = host.run(SECOND_NS, 8 * SECOND_NS)
+    assert acknowledged(effects, up.link) == [first, first + 1]
+    assert acknowledged(
+        up.hand(entering.copy(entering.to_serve, 0, entering.ttl_ms), now_ns=9 * SECOND_NS), up.link
+    ) == [up.first]
+    assert [entry.frame.to_serve for entry in host.kept.entries] == [mates(2)]
 
 
 # --- time to live ---

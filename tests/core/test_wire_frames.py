@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from veena.core import frames, interest_frames, setup_frames, wire
+from veena.core import client_frames, discovery_frames, frames, interest_frames, setup_frames, wire
+from veena.core.client_frames import ClientHello, ClientWelcome, Places
 from veena.core.frames import AntiEvent, ConnectionRecord, Connections, Done, Frame, Hello, Open, Received, Refused
 from veena.core.wire_header import EVENT, HEADER, HEADER_SIZE, MAX_CONTROL_FRAME, VERSION
 from veena.errors import LocalProtocolError, RemoteProtocolError
@@ -62,10 +63,23 @@ def ascending(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...
 
 
 def repaired_hello(values: dict[str, Any]) -> dict[str, Any]:
+    return repaired_address(repaired_versions(values))
+
+
+def repaired_versions(values: dict[str, Any]) -> dict[str, Any]:
     low, high = sorted((values["version_low"], values["version_high"]))
+    return {**values, "version_low": low, "version_high": high}
+
+
+def repaired_address(values: dict[str, Any]) -> dict[str, Any]:
     address = (values["address"] * values["levels"])[: values["levels"]]
-    address = tuple(part % values["fanout"] for part in address)
-    return {**values, "version_low": low, "version_high": high, "address": address}
+    return {**values, "address": tuple(part % values["fanout"] for part in address)}
+
+
+def repaired_places(values: dict[str, Any]) -> dict[str, Any]:
+    """Runs of at most a hundred events."""
+    runs = tuple((stamp, first, min(first + last % 100, (1 << 32) - 1)) for stamp, first, last in values["runs"])
+    return {**values, "runs": runs}
 
 
 def repaired_done(values: dict[str, Any]) -> dict[str, Any]:
@@ -88,6 +102,9 @@ REPAIRS: dict[type[Any], Callable[[dict[str, Any]], dict[str, Any]]] = {
     Done: repaired_done,
     Received: repaired_received,
     AntiEvent: lambda values: {**values, "numbers": ascending(values["numbers"])},
+    ClientHello: repaired_versions,
+    ClientWelcome: repaired_address,
+    Places: repaired_places,
 }
 
 EVERY_KIND = pytest.mark.parametrize("cls", list(wire.KINDS.values()), ids=lambda cls: cls.__name__)
@@ -124,7 +141,7 @@ def test_every_frame_has_a_kind() -> None:
     """Adding a frame without registering it fails here, not on a live link."""
     declared = [
         value
-        for module in (frames, setup_frames, interest_frames)
+        for module in (frames, setup_frames, interest_frames, discovery_frames, client_frames)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Frame) and value is not Frame
     ]

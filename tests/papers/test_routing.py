@@ -267,7 +267,7 @@ def test_figure_12(monkeypatch: pytest.MonkeyPatch, rule: type[Router]) -> None:
 class PlainOrigin(Origin):
     """Knows no incarnations: a publisher is its id, wherever it is."""
 
-    def welcome(self, session: int, client_id: str, now_ns: int) -> None:
+    def welcome(self, session: int, client_id: str, reply_to: str, now_ns: int) -> None:
         self._publishers[session] = (client_id, 1)
         self._effects.append(Welcome(session, 1))
 

@@ -198,11 +198,11 @@ def test_nobody_speaking_for_the_dead_is_found() -> None:
     """FLT-08: a gateway broker that is lost for good is taken from maps elsewhere by those who miss it."""
 
     def maps(table: type[ConnectionTable], seed: int) -> tuple[str, ...]:
-        change = lambda options: replace(options, permanent=0.6, clients=1, churn=0)  # noqa: E731
+        change = lambda options: replace(options, permanent=0.6, clients=1, churn=0, durables=0)  # noqa: E731
         return run_seed(seed, "crash", None, with_table(table), change, brokers=16, events=0).wrong_maps
 
-    assert any(maps(NoReconciling, seed) for seed in (2, 6))
-    assert not any(maps(ConnectionTable, seed) for seed in (2, 6))
+    assert any(maps(NoReconciling, seed) for seed in (11, 19))
+    assert not any(maps(ConnectionTable, seed) for seed in (11, 19))
 
 
 @pytest.mark.parametrize("router", ROUTERS, ids=lambda router: router.__name__)
@@ -235,7 +235,7 @@ def test_the_order_of_a_set_is_found() -> None:
     code = (
         "from tests.sim.canaries import SetIteration, with_router\n"
         "from veena.sim.run import run_seed\n"
-        "print(run_seed(1, 'none', None, with_router(SetIteration), brokers=12, events=30).trace_hash)"
+        "print(run_seed(1, 'none', None, with_router(SetIteration), brokers=12, events=80).trace_hash)"
     )
     hashes = {
         subprocess.run(
@@ -256,7 +256,7 @@ def test_dropped_detour_copies_are_found() -> None:
     # Without dialling: 8 would call SC-2 itself, and the canary would live.
     bad = run_seed(1, "none", split, with_table(NoDetours), lambda options: replace(options, dial=False))
     assert bad.wrong_maps == ("S.1.a.8",)
-    assert run_seed(1, "none", split).is_sound
+    assert run_seed(1, "none", split).wrong_maps == ()
 
 
 def test_detour_copies_as_vertices_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

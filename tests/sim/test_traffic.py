@@ -150,9 +150,9 @@ def pair() -> Network:
     return make_network("pair", ["S.C.c.1", "S.C.c.2"], [("S.C.c.1", "S.C.c.2")])
 
 
-def attached(seed: int = 1) -> tuple[World, Traffic]:
+def attached(seed: int = 1, copies: int = 1) -> tuple[World, Traffic]:
     """Two brokers; a client at the second that wants topic t, a publisher at the first."""
-    world = World(pair(), seed, Options(dial=False))
+    world = World(pair(), seed, Options(dial=False, copies=copies))
     population = Population(world, 1, Random(seed))
     population.clients[0].broker = A2
     population.clients[0].wishes = [Wish("topic", "t", 4)]
@@ -292,6 +292,20 @@ def test_what_is_cut_off_for_ever_is_excused() -> None:
     found = judged_alone(world, traffic)
     assert not found.missing
     assert "in pieces" in found.excused[0]
+
+
+def test_what_has_no_second_disk_for_ever_is_excused_by_name() -> None:
+    """I5: with `copies = 2` a broker that has lost its last neighbour accepts nothing, and could not."""
+    world, traffic = attached(copies=2)
+    world.cut(world.links[0], silent=False)
+    publication = publish(world, traffic)
+    world.run_until(world.now_ns + 30 * SECOND_NS)
+    found = judged_alone(world, traffic)
+    assert not found.unaccepted
+    assert str(publication.ids[-1]) in found.excused[0]
+    assert "no other disk" in found.excused[0]
+    world.links[0].cut = False
+    assert len(judged_alone(world, traffic).unaccepted) == 1, "it could now"
 
 
 def test_what_is_cut_off_for_a_while_is_not_excused() -> None:

@@ -97,6 +97,34 @@ def crossings_command(
         raise typer.Exit(1)
 
 
+@experiment.command("discovery")
+def discovery_command(
+    network: Annotated[Path | None, typer.Option(help="A network file; without it ges-78 of the GES paper.")] = None,
+    generated: Annotated[int | None, typer.Option(help="Brokers of a generated network instead.", min=1)] = None,
+    adverts: Annotated[int, typer.Option(help="Advertisements in all.", min=1)] = 10_000,
+    queries: Annotated[int, typer.Option(help="Queries in each language and realm.", min=1)] = 24,
+    seed: Annotated[int, typer.Option(help="Services, queries and askers follow from this number.")] = 1,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 when an answer or a realm is wrong.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Advertisements asked for by SQL and XPath: answers beside one database's, messages beside TTL flooding."""
+    from rich.console import Console
+
+    from veena.sim import discovery_report
+    from veena.sim.discovery import measure
+
+    files = [network or NETWORKS / "ges-78.toml"] if generated is None else None
+    with Console(stderr=True).status("networks") as status:
+        chosen = _networks(files, None if generated is None else [generated], CLUSTER, seed)[0]
+        lines, upkeep = measure(chosen, adverts, queries, seed, lambda text: status.update(f"{chosen.name}: {text}"))
+    if as_json:
+        print(json.dumps(discovery_report.plain(lines, upkeep)))
+    else:
+        discovery_report.show(lines, upkeep)
+    if check and any(line.faults for line in lines):
+        raise typer.Exit(1)
+
+
 def _networks(files: list[Path] | None, generated: list[int] | None, cluster: int, seed: int) -> list[Network]:
     from veena.runtime.network_file import load_network
     from veena.sim.generate import generate

@@ -9,7 +9,7 @@ import importlib
 
 import typer
 
-NOUNS: tuple[str, ...] = ("demo", "topology", "sim", "bench", "experiment")
+NOUNS: tuple[str, ...] = ("demo", "broker", "network", "messages", "find", "topology", "sim", "bench", "experiment")
 
 
 def register(app: typer.Typer) -> None:

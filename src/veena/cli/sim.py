@@ -113,6 +113,47 @@ def soak(
         raise typer.Exit(1)
 
 
+@app.command()
+def explain(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 100,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 1,
+    faults: FaultsOption = "all",
+    brokers: BrokersOption = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask in simulated runs what became of events, and hold each answer against the oracle; exit code 1 if one is
+    wrong."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from veena.sim.explaining import explain_seeds
+
+    totals: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    wrong: list[dict[str, object]] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("seeds", total=seeds)
+        for report in explain_seeds(first, seeds, faults, brokers=brokers, jobs=jobs):
+            totals.update(seeds=1, asked=report.asked, right=report.right, unanswered=report.unanswered)
+            reasons.update(report.reasons)
+            if not report.is_sound:
+                wrong.append({"seed": report.seed, "wrong": report.wrong, "broken": report.broken})
+            progress.update(task, advance=1, description=f"seeds, {totals['right']} of {totals['asked']} answers right")
+    if as_json:
+        found = {**totals, "faults": faults, "reasons": dict(sorted(reasons.items())), "wrong": wrong}
+        typer.echo(json.dumps(found))
+    else:
+        typer.echo(
+            f"{totals['seeds']} seeds, faults {faults}: {totals['right']} of {totals['asked']} answers are right"
+        )
+        typer.echo(", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common()))
+        for each in wrong:
+            typer.echo(f"seed {each['seed']}: {each['broken'] or ''} {each['wrong']}")
+    if wrong:
+        raise typer.Exit(1)
+
+
 def register(main: typer.Typer) -> None:
     main.add_typer(app, name="sim")
 

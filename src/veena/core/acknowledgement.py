@@ -3,9 +3,10 @@
 A subscription is *acknowledged* up to the cluster (level 1) when all other brokers of the cluster have its want, up to
 the super-cluster (2) when also all other clusters have what the own cluster told of it, and so on to its scope. All of
 that the client's own broker sees by itself: it has the rows and digests that its own units tell, and the claims of the
-units beside them (`claims`). At each level the want itself counts, or a wider one that was told in its place, or the
-digest that has its required atom. The state is kept for each distinct want, not for each subscription, and only wants
-below their scope are looked at, when something changed at their level.
+units beside them (`claims`). At each level the want itself counts, or a wider one that is told in its place, or the
+digest that has its required atom. It need not be the same at each level: a wider want may go while others still have to
+hear of it, and then what it stood for is told. The state is kept for each distinct want, not for each subscription, and
+only wants below their scope are looked at, when something changed at their level.
 
 Who must have heard: every known unit beside the own one that is in reach, or was a lease and a margin ago. Who has been
 away longer treats the own unit as wanting all, unless another part of that unit still speaks to him. So when the own
@@ -51,7 +52,7 @@ class _Entry:
     level: int = 0
     #: (session, subscription).
     subscribers: dict[tuple[int, int], None] = field(default_factory=dict)
-    #: What was told in place of the want by the units that have acknowledged it.
+    #: What was last heard by all in place of the want.
     told: Want | None = None
 
 
@@ -161,7 +162,8 @@ class Acknowledgements:
         """Whose state has risen since this was asked last."""
         seen = (self._claims.changes, self._leases.changes)
         now_ns = self._leases.now_ns
-        if now_ns < self._leases.alone_from_ns and not self._leases.known():
+        alone_from_ns = self._leases.may_be_alone_from()
+        if alone_from_ns is None or now_ns < alone_from_ns:
             return []
         released = self._release_ns is not None and now_ns >= self._release_ns
         if seen != self._seen or released:
@@ -192,6 +194,8 @@ class Acknowledgements:
 
     def _floor(self, level: int) -> tuple[bool, Floor]:
         """Whether all have spoken who must, and the least that they have of what the own unit told."""
+        if not self._leases.has_met(level + 1):
+            return False, None  # a newcomer does not know yet who else is there
         own = self._map.own(level)
         siblings = self._leases.siblings(level)
         needed = [unit for unit in siblings if self._leases.must_acknowledge(unit)]
@@ -216,20 +220,31 @@ class Acknowledgements:
         return True, floor
 
     def _holds(self, entry: _Entry, level: int, floor: Floor) -> bool:
+        # What was told in place of the want may have gone since: then the want itself is told, or another wider one.
+        wants = [entry.told, entry.want] if entry.told is not None and entry.told is not entry.want else [entry.want]
         own = self._map.own(level)
-        want = entry.told or entry.want
         if level >= DIGEST_LEVEL:
             digest = self._table.digest(own)
-            return digest is not None and _has(floor, digest.version) and self._digest_has(level, entry.want, want)
+            if digest is None or not _has(floor, digest.version):
+                return False
+            return any(self._digest_has(level, entry.want, want) for want in wants)
+        for want in wants:
+            told = self._told(own, want, floor)
+            if told is not None:
+                entry.told = told
+                return True
+        return False
+
+    def _told(self, own: Unit, want: Want, floor: Floor) -> Want | None:
+        """What all have heard of the own unit that asks for this: the want itself, or a wider one."""
         row = self._table.row(own, want.key)
         if row is not None and row.wanted:
-            return _has(floor, row.version)
+            return want if _has(floor, row.version) else None
         for wider in self._wider.get(own, {}).get(want.bucket, {}).values():
             row = self._table.row(own, wider.key)
             if row is not None and _has(floor, row.version) and covers(wider, want):
-                entry.told = wider
-                return True
-        return False
+                return wider
+        return None
 
     def _digest_has(self, level: int, asked: Want, want: Want) -> bool:
         """Whether the own unit's digest lets through what is asked for: by its atom, or that of a wider want that some
@@ -253,9 +268,10 @@ class Acknowledgements:
     def next_wakeup(self) -> int | None:
         if not any(self._waiting):
             return None
-        if self._leases.now_ns < self._leases.alone_from_ns and not self._leases.known():
-            return self._leases.alone_from_ns
-        return self._release_ns
+        alone_from_ns = self._leases.may_be_alone_from()
+        if alone_from_ns is None:
+            return None
+        return alone_from_ns if self._leases.now_ns < alone_from_ns else self._release_ns
 
     def __len__(self) -> int:
         return len(self._entries)

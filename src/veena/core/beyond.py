@@ -21,10 +21,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from veena.address import Address, Unit, contains, format_address
+from veena.core import whereabouts
 from veena.core.beyond_telling import GATE_LEVEL, MAX_FAR_ROWS, Telling
-from veena.core.digest import DigestTest, event_atoms
+from veena.core.digest import DigestTest, check_parts, event_atoms, fitted
 from veena.core.frames import Frame
-from veena.core.interest_frames import COMPLETE, MORE, Digest, FarDigest, FarHave, FarInterest, FarWant, Row, Version
+from veena.core.interest_frames import (
+    COMPLETE,
+    MAX_DIGEST_BYTES,
+    MORE,
+    Digest,
+    FarDigest,
+    FarHave,
+    FarInterest,
+    FarWant,
+    Row,
+    Version,
+)
 from veena.core.interest_table import InterestTable
 from veena.core.link import Link
 from veena.core.map import NetworkMap
@@ -135,8 +147,8 @@ class Beyond:
         if isinstance(frame, FarHave):
             self._telling.confirmed(view.link, frame.number)
         elif isinstance(frame, FarDigest):
-            self._check_scopes([part.scope for part in frame.parts], link.level)
-            view.digests = {part.scope: DigestTest(part) for part in frame.parts}
+            check_parts(frame.parts, link.level, self._map.levels)
+            view.digests = {part.scope: DigestTest(part) for part in fitted(frame.parts, MAX_DIGEST_BYTES)}
         else:
             self._take(view, frame, now_ns)
 
@@ -173,6 +185,8 @@ class Beyond:
         view = self._views[connection]
         self._looked += 1
         addressed = bool(event.to)
+        if any(whereabouts.place_of(addressee) is not None for addressee in event.to):
+            return True
         for (kind, scope), engine in view.engines.items():
             if (kind == TO) is addressed and self._in_scope(origin, scope) and engine.destinations(event):
                 return True

@@ -26,10 +26,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from veena.address import Unit, as_seen
-from veena.core.digest import merge_digests
+from veena.core.digest import fitted, merge_digests
 from veena.core.frames import Frame
 from veena.core.interest_frames import (
     COMPLETE,
+    MAX_DIGEST_BYTES,
     MAX_REMOVED,
     MAX_ROWS,
     MORE,
@@ -280,7 +281,8 @@ class Telling:
         known = self._merged.get(level)
         if known is None or known[0] != versions:
             parts = merge_digests(*(digest.parts for digest in found.values()))
-            known = self._merged[level] = (versions, tuple(part for part in parts if part.scope > level))
+            crossing_parts = [part for part in parts if part.scope > level]
+            known = self._merged[level] = (versions, fitted(crossing_parts, MAX_DIGEST_BYTES))
         return known[1]
 
     def check(self) -> None:

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from veena.address import Address, Unit
+from veena.core.discovery_boundary import DiscoveryEffect, DiscoveryInput
 from veena.core.disk import Entry, Identity, Place, Stream, Write
 from veena.core.event_frame import EventFrame
+from veena.core.explain_boundary import ExplainEffect, ExplainInput
 from veena.core.frames import Frame
+from veena.core.service_boundary import ServiceEffect, ServiceInput, SessionClear, SessionClogged
+from veena.core.session_boundary import SessionEffect, SessionInput
+from veena.errors import LocalProtocolError
 from veena.event import EventId
 from veena.matching.engine import Constraint
 
@@ -63,6 +69,18 @@ class LinkLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkRoom:
+    """How many bytes of events the way out takes from now on, whatever was told before; None, the default, for any.
+
+    A driver that has told a number tells the next one when what it was given has gone. Small numbers keep what it has
+    taken short, so that a later event of a higher priority has little before it (QOS-03).
+    """
+
+    link: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """The disk has it, synced."""
 
@@ -101,6 +119,7 @@ class ClientUp:
 
     `had` is what the client had before it was cut off: it gets nothing of that again. A `reachable` client can be
     written to by its id (EVT-05). `attributes` say what its device can do and what it is cleared for (`fitness`).
+    `slow` says what happens when it does not read and too much waits for it (`outlet`).
     """
 
     session: int
@@ -110,6 +129,11 @@ class ClientUp:
     skips: frozenset[tuple[Stream, Place]] = frozenset()
     reachable: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
+    slow: Literal["drop", "disconnect"] = "drop"
+
+    def __post_init__(self) -> None:
+        if self.slow not in ("drop", "disconnect"):
+            raise LocalProtocolError(f"slow {self.slow!r} of {self.client_id}: use 'drop' or 'disconnect'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +156,45 @@ class Subscribe:
     engine: str
     constraint: Constraint
     scope: int
+    #: The name of a durable subscription (`durable`); empty for one that goes with its session.
+    durable: str = ""
+    #: Who acknowledges: the client's library when the application gets an event, or the application.
+    ack: Literal["auto", "manual"] = "auto"
+    #: The last place of each stream that a durable subscription has had: what comes from before it is marked as late,
+    #: and with `manual` as redelivered.
+    had: Had = field(default_factory=dict)
+    #: The broker where the durable subscription was kept last, if the client knows.
+    home: Address | None = None
+    #: Also what was accepted since then (`past`), in nanoseconds since 1970.
+    since_ns: int | None = None
+    #: What it had last, or with `manual` acknowledged last, event by event, with the originals of what came under a
+    #: later id: none of that is handed over again. A place in a stream would not do: where a subscription goes on
+    #: before its former home has answered, events overtake others.
+    skips: frozenset[tuple[Stream, Place]] = frozenset()
+    #: The group that shares it (`shared`): each event is for one of its members.
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
     """A client no longer wants them."""
+
+    session: int
+    subscription: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """A client has these events of a durable subscription for good."""
+
+    session: int
+    subscription: int
+    ids: tuple[EventId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A client ends a durable subscription that it is attached to: what is kept for it is gone."""
 
     session: int
     subscription: int
@@ -152,18 +210,23 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """What the disk gave for a `Read`: entries from that offset on, without gaps; fewer than asked for at the end."""
+    """What the disk gave for a `Read`: entries from that offset on, without gaps; fewer than asked for at the end.
+
+    Where older entries were given up, `begins_ns` is the time at which the oldest that is left was accepted.
+    """
 
     ticket: int
     entries: Sequence[Entry]
+    begins_ns: int = 0
 
 
-ClientInput = ClientUp | ClientDown | Subscribe | Unsubscribe
+ClientInput = ClientUp | ClientDown | Subscribe | Unsubscribe | Acknowledge | Forget
 Input = (
     LinkUp
     | LinkDown
     | Arrived
     | LinkLoad
+    | LinkRoom
     | Stored
     | StoreFailed
     | LogRead
@@ -171,7 +234,13 @@ Input = (
     | Merged
     | ClientInput
     | Publish
+    | DiscoveryInput
+    | ServiceInput
+    | SessionInput
+    | ExplainInput
 )
+#: Inputs after which, by themselves, nothing has to be told to others beside events.
+QUIET: tuple[type[Input], ...] = (Arrived, Publish, Stored, LogRead, LinkRoom, SessionClogged, SessionClear)
 
 
 # --- effects ---
@@ -211,11 +280,16 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read entries of the log back and answer `LogRead` with the ticket."""
+    """Read entries of the log back and answer `LogRead` with the ticket.
+
+    With `inbox` only entries for that inbox count, with `since_ns` only those that were accepted at that time or later.
+    """
 
     ticket: int
     offset: int
     limit: int
+    inbox: int = 0
+    since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +338,8 @@ class Welcome:
 
     session: int
     incarnation: int
+    #: Where answers to this session's requests go.
+    reply_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,4 +402,22 @@ Effect = (
     | PublishRefused
     | Deliver
     | DeadLetter
+    | DiscoveryEffect
+    | ServiceEffect
+    | SessionEffect
+    | ExplainEffect
+)
+#: What a broker tells a client, or of its event.
+ToClient = (
+    ClientRefused
+    | Welcome
+    | Active
+    | Accepted
+    | PublishRefused
+    | Deliver
+    | DeadLetter
+    | ServiceEffect
+    | SessionEffect
+    | DiscoveryEffect
+    | ExplainEffect
 )

@@ -4,6 +4,7 @@
                             --> dissemination (connection table) --> map --> hops, paths, controllers
                             --> reception (who is let in, address changes)
                             --> profiles (clients' wants, what units want)
+                            --> discovery (advertisements, queries)
                             --> origin (publishers, log) --> router (duties) --> ends (clients)
           <-- effects: one Send a link and input, Close, one Store an input, Deliver, Reachable / Unreachable
 
@@ -17,18 +18,16 @@ from collections.abc import Callable
 
 from veena.address import Address, Unit, check_unit, format_address
 from veena.core.boundary import (
+    QUIET,
     Arrived,
     AskToSpeak,
-    ClientDown,
-    ClientInput,
-    ClientUp,
     Close,
     Effect,
     Input,
     LinkDown,
     LinkLoad,
+    LinkRoom,
     LinkUp,
-    LogRead,
     Merged,
     Publish,
     Reachable,
@@ -36,14 +35,13 @@ from veena.core.boundary import (
     Send,
     Stored,
     StoreFailed,
-    Subscribe,
     Unreachable,
-    Unsubscribe,
 )
 from veena.core.broker_statistics import BrokerStatistics
 from veena.core.connection import check_record, establish
 from veena.core.contacts import make_contacts
 from veena.core.courier import Courier
+from veena.core.discovery import Discovery
 from veena.core.disk import Disk, Identity
 from veena.core.dissemination import ConnectionTable
 from veena.core.event_frame import EventFrame
@@ -62,7 +60,7 @@ from veena.core.frames import (
 from veena.core.hops import Hops
 from veena.core.interest_frames import Have, Interest
 from veena.core.ledger import Ledger
-from veena.core.link import Link, LinkState, greeting
+from veena.core.link import Link, LinkState, greeting, tell_room
 from veena.core.map import NetworkMap
 from veena.core.membership import Membership
 from veena.core.profiles import Profiles
@@ -75,8 +73,6 @@ from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
 
 #: Links of one broker: more than a broker of 64 neighbours a level and 8 levels has.
 MAX_LINKS = 1024
-#: Inputs after which, by themselves, nothing has to be told to others beside events.
-QUIET: tuple[type[Input], ...] = (Arrived, Publish, Stored, LogRead)
 #: 64 bits of chance for a nonce.
 Chance = Callable[[int], int]
 
@@ -123,10 +119,11 @@ class Broker:
         )
         self.ledger = Ledger()
         self._effects: list[Effect] = []
-        self.events = Events(
-            self.map, self.hops, self.profiles, self._by_connection, settings, self.ledger, self._effects, found, now_ns
-        )
+        routes = (self.map, self.hops, self.profiles, self._by_connection)
+        self.events = Events(*routes, settings, self.ledger, self._effects, found, chance, now_ns)
+        self.discovery = Discovery(self.map, settings, self.profiles, self.reception, identity, self._effects)
         self._threshold = Threshold(identity, self.ledger, self._effects, self._link_up, self._arrived)
+        self.table.others_speak = self.profiles.claims.others_speak
         self._shown: dict[Unit, None] = dict(self.map.reachable())
         self._shown_version = self.map.version
         self._next_load_check_ns = now_ns + settings.load_check_ns
@@ -148,16 +145,14 @@ class Broker:
             LinkDown: self._link_down,
             Arrived: self._arrived,
             LinkLoad: self._link_load,
+            LinkRoom: lambda given, now: tell_room(self._links, given, now),
             Stored: lambda given, now: self.ledger.stored(given.ticket, now),
             StoreFailed: lambda given, now: self.ledger.failed(given.ticket, given.reason, now),
-            LogRead: self.events.on_read,
             Publish: self.events.publish,
             AskToSpeak: lambda given, now: self._attend(self.reception.ask_to_speak(given, now), now),
             Merged: lambda given, now: self._attend(self.reception.merged(given, now), now),
-            ClientUp: self._client,
-            ClientDown: self._client,
-            Subscribe: self._client,
-            Unsubscribe: self._client,
+            **self.events.input_handlers(),
+            **self.discovery.input_handlers(self.events.sessions.client),
         }
 
     def _frame_handlers(self) -> dict[type[Frame], Callable[..., None]]:
@@ -206,25 +201,32 @@ class Broker:
         self.profiles.tick(now_ns)
         self.events.tick(now_ns)
         self.contacts.tick(now_ns)
+        self.discovery.tick(now_ns)
         self._effects += self.dialler.tick(now_ns)
         return self._flush(now_ns)
 
     def next_wakeup(self) -> int | None:
-        """Not later than anything has to be done; where only events went by it may be too early."""
+        """Not later than anything has to be done; where only events went by it may be too early.
+
+        Events set no timer below a heartbeat, except that of links over transports that lose frames; a broker without
+        links has no heartbeat.
+        """
         if not self._is_wakeup_known:
             self._wakeup = self._next_wakeup()
-            # Events set no timer below a heartbeat, except over transports that lose frames.
-            self._is_wakeup_known = bool(self._by_connection) and all(link.ordered for link in self._links.values())
-        return self._wakeup
+            self._is_wakeup_known = True
+        due = [link.next_wakeup() for link in self._links.values() if not link.ordered]
+        lonely = None if self._by_connection else self.events.next_wakeup()
+        due += [time for time in (self._wakeup, lonely) if time is not None]
+        return min(due, default=None)
 
     def _next_wakeup(self) -> int | None:
-        due = [link.next_wakeup() for link in self._links.values()]
+        due = [link.next_wakeup() for link in self._links.values() if link.ordered]
         if self._by_connection:
             due.append(self._next_load_check_ns)
         if self._reconcile_at_ns is not None:
             due.append(self._reconcile_at_ns)
         expiry = self.table.next_expiry(self.settings.tombstone_ns)
-        parts = (self.reception.membership, self.profiles, self.events, self.contacts, self.dialler)
+        parts = (self.reception.membership, self.profiles, self.events, self.contacts, self.dialler, self.discovery)
         due += [time for time in (expiry, *(part.next_wakeup() for part in parts)) if time is not None]
         return min(due, default=None)
 
@@ -241,6 +243,7 @@ class Broker:
             *self.events.statistics(),
             self._records,
             self._news,
+            self.discovery.statistics(),
         )
 
     def check(self) -> None:
@@ -252,6 +255,7 @@ class Broker:
         self.events.check()
         self.contacts.check()
         self.dialler.check()
+        self.discovery.check()
         for number, link in self._links.items():
             assert link.number == number
             link.check()
@@ -315,14 +319,6 @@ class Broker:
             return
         self.watch.judge(link, now_ns)
 
-    def _client(self, given: ClientInput, now_ns: int) -> None:
-        if type(given) is ClientDown:
-            self.events.client_down(given)
-        refused = self.profiles.client(given, now_ns)
-        self._effects += refused
-        if type(given) is ClientUp and not refused:
-            self.events.client_up(given, now_ns)
-
     # --- frames ---
 
     def _on_hello(self, link: Link, hello: Hello, now_ns: int) -> None:
@@ -336,7 +332,7 @@ class Broker:
                 self._close(other, "this neighbour was started again", now_ns)
         self._by_connection[link.connection] = link
         self.hops.open(link.connection, hello.address)
-        self.events.opened(now_ns)
+        self.events.opened(link, now_ns)
         self.reception.membership.claim(hello.name, link.level, now_ns)
         self.hops.invalidate(link.level)  # others may have told of this connection before its Hello came
         self._learn(establish(self.identity.address, hello.address, link.level, link.connection), None, now_ns)
@@ -370,7 +366,7 @@ class Broker:
         for record in frame.records:  # only now: a frame is taken whole or not at all
             self._learn(record, link.number, now_ns)
         if frame.complete:
-            self.profiles.snapshot_taken()
+            self.profiles.snapshot_taken(link.level)
 
     def _on_goodbye(self, link: Link, frame: Goodbye, now_ns: int) -> None:
         self._effects.append(Close(link.number, f"the peer said goodbye: {frame.reason}"))
@@ -454,9 +450,10 @@ class Broker:
             news = self.table.take_news()
         self.profiles.map_changed(now_ns)
         self.contacts.flush(now_ns)
+        self.discovery.flush(now_ns)
         self.dialler.flush(now_ns)
         self.profiles.beyond.flush(now_ns)
-        self._effects += self.profiles.active()
+        self._effects += self.events.sessions.active(self.profiles.active(), now_ns)
         self._report_reach(now_ns)
         if self._reconcile_at_ns is None and self.table.needs_reconciling():
             self._reconcile_at_ns = now_ns + self.settings.reconcile_ns // 4

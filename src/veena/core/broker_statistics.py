@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veena.address import Address
+from veena.core.discovery import DiscoveryStatistics
+from veena.core.durables import DurableStatistics
 from veena.core.ends import EndStatistics
 from veena.core.hops import HopStatistics
 from veena.core.link import LinkStatistics
 from veena.core.origin import OriginStatistics
+from veena.core.outlet import OutletStatistics
 from veena.core.profiles import ProfileStatistics
+from veena.core.quench import QuenchStatistics
 from veena.core.router import RouterStatistics
 
 
@@ -26,6 +30,10 @@ class BrokerStatistics:
     router: RouterStatistics
     origin: OriginStatistics
     ends: EndStatistics
+    outlet: OutletStatistics
+    quench: QuenchStatistics
+    durables: DurableStatistics
     #: Records received, and those among them that told something new.
     records: int
     news: int
+    discovery: DiscoveryStatistics

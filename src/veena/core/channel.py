@@ -7,6 +7,8 @@ later. So whoever sits above sees each frame once, in order, or a link that clos
 Invariants: frames are handed up in order of number without gap or repeat; `_unacknowledged` and `_early` stay below
 their bounds; a frame leaves `_unacknowledged` only when the peer has it.
 
+Events that find the window full wait above, in lanes (`link`); only control frames wait here, in their order.
+
 Rejected: one sequence per publisher, as the GES paper has it. Control needs order too, and one sequence per connection
 is what the acknowledgements of events refer to.
 """
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 
 from veena.core.boundary import Numbered
 from veena.core.event_frame import EventFrame
-from veena.core.frames import MAX_RANGES, AntiEvent, Frame, Received
+from veena.core.frames import MAX_RANGES, Frame, Received
 from veena.errors import LocalProtocolError, RemoteProtocolError
 
 #: Frames on their way at once: 4,096 of 1 KiB fill a gigabit link with a round trip of 30 ms.
@@ -82,18 +84,10 @@ class Channel:
             return []
         return [self._transmit(frame, now_ns)]
 
-    def take_back(self, duties: int) -> list[int]:
-        """Strip these units from the events that wait for room; the numbers of the copies that this concerns.
-
-        A copy that is for nobody else becomes an anti-event in its place: the two have met (DUP-06).
-        """
-        numbers: list[int] = []
-        for at, frame in enumerate(self._waiting):
-            if isinstance(frame, EventFrame) and frame.to_serve & duties:
-                left = frame.to_serve & ~duties
-                self._waiting[at] = frame.copy(left, frame.served, frame.ttl_ms) if left else AntiEvent()
-                numbers.append(self._next_out + at)
-        return numbers
+    @property
+    def has_room(self) -> bool:
+        """Whether the next frame goes at once."""
+        return self._ordered or len(self._unacknowledged) < WINDOW
 
     def _transmit(self, frame: AnyFrame, now_ns: int) -> Numbered:
         number = self._next_out

@@ -3,13 +3,13 @@
 For itself it claims the marks of its table; a gatekeeper those that the gatekeepers beyond its links have confirmed,
 because these look again before an event crosses (`beyond`). For a unit of level l it claims the least that all live
 parts of level l-1 claim. A part that has been out of reach for a lease and a margin is not waited for: it treats
-everything that it does not hear of as wanting all. The claim then says that the unit is not
-whole.
+everything that it does not hear of as wanting all. The claim then says that the unit is not whole.
 
 Only what changed is told, gathered for the same intervals as rows, and three times a lease a sign of life even if
-nothing did. A claim for a unit is not lowered when a newcomer has less: it gets everything before it is in reach, and
-doubts what it does not have. It is taken back when the unit that it is about was forgotten, or told its digest by
-another speaker, whose digest does not continue the one before.
+nothing did. The first claim in an office is complete: who came since the host resigned, or since its earlier life, does
+not know what it told before. A claim for a unit is not lowered when a newcomer has less: it gets everything before it
+is in reach, and doubts what it does not have. It is taken back when the unit that it is about was forgotten, or told
+its digest by another speaker, whose digest does not continue the one before.
 
 The invariant: what a broker claims for itself stands in its table.
 """
@@ -35,6 +35,8 @@ class _Office:
 
     due_ns: int | None
     refresh_ns: int
+    #: Whether the host has claimed anything since it took this office.
+    has_claimed: bool = False
 
 
 class Claimant:
@@ -82,7 +84,7 @@ class Claimant:
             self._offices.pop(level, None)
             told = self._claims.record(self._map.own(level), self._map.host)
             if level not in levels and told is not None and not told.last:
-                self._tell(level, [], True)
+                self._tell(level, [], last=True)
         self._vacant.clear()
         for level, office in self._offices.items():
             if (office.due_ns is not None and now_ns >= office.due_ns) or now_ns >= office.refresh_ns:
@@ -120,7 +122,8 @@ class Claimant:
 
     def _claim(self, level: int, office: _Office, now_ns: int) -> None:
         office.due_ns = None
-        record = self._claims.record(self._map.own(level), self._map.host)
+        self._claims.prune()
+        record = self._claims.record(self._map.own(level), self._map.host) if office.has_claimed else None
         told = {} if record is None else record.marks
         have = self._have(level, told)
         marks = [
@@ -135,15 +138,14 @@ class Claimant:
             for speaker in speakers
             if speaker not in have.get(unit, {})
         ]
-        is_changed = record is None or record.last or record.whole != self._claims.is_whole(level)
+        is_changed = record is None or record.whole != self._claims.is_whole(level)
         if marks or is_changed or now_ns >= office.refresh_ns:
             office.refresh_ns = now_ns + self._sign_ns
-            self._claims.prune()
-            self._tell(level, marks, False)
+            office.has_claimed = True
+            self._tell(level, marks, first=record is None)
 
-    def _tell(self, level: int, marks: list[Mark], last: bool) -> None:
+    def _tell(self, level: int, marks: list[Mark], *, first: bool = False, last: bool = False) -> None:
         own, whole = self._map.own(level), self._claims.is_whole(level)
-        first = self._claims.record(own, self._map.host) is None
         for at in range(0, max(len(marks), 1), MAX_MARKS):
             self._serials[level] = min(self._serials[level] + 1, MAX_COUNT)
             part = tuple(marks[at : at + MAX_MARKS])

@@ -146,6 +146,10 @@ class Claims:
             if teller != self._map.host
         )
 
+    def others_speak(self, unit: Unit) -> bool:
+        """Whether a unit of the host's own may have another part: more than one speaks for it, or one out of reach."""
+        return len(self.tellers(unit)) > 1 or self.is_apart(unit)
+
     def is_whole(self, level: int) -> bool:
         """Whether the host's own unit of this level is in one piece, as far as anybody in it knows."""
         if any(self._leases.has_lost(below) for below in range(level)):

@@ -68,6 +68,8 @@ class Clients:
         self._addressees = AddresseeEngine()
         #: Profile id -> session of a reachable client.
         self._reachable: dict[int, int] = {}
+        #: Counts what changes the answers of `matching`.
+        self.changes = 0
         #: Wants that are still told, each with the time when that ends, ascending.
         self._lingering: deque[tuple[int, Want]] = deque()
 
@@ -87,6 +89,7 @@ class Clients:
         self._sessions[session] = found
         if not reachable:
             return None
+        self.changes += 1
         want = reach_want(client_id, len(self._host))
         found.reach = (self._next_profile, want)
         self._addressees.add(self._next_profile, client_id, 0)
@@ -94,12 +97,17 @@ class Clients:
         self._next_profile += 1
         return want
 
+    def __contains__(self, session: int) -> bool:
+        """Whether this session is open."""
+        return session in self._sessions
+
     def close(self, session: int, until_ns: int | None = None) -> list[Want]:
         """End a session; the wants that are gone with it. With a time given they linger until then."""
         found = self._sessions.get(session)
         if found is None:
             return []
         wants = [self.unsubscribe(session, subscription) for subscription in list(found.subscriptions)]
+        self.changes += 1
         if found.reach is not None:
             self._addressees.remove(found.reach[0])
             del self._reachable[found.reach[0]]
@@ -141,6 +149,7 @@ class Clients:
         if slot not in self._engines:
             self._engines[slot] = create_engine(want.kind)
         self._engines[slot].add(self._next_profile, want.constraint, 0)  # raises for what cannot be read
+        self.changes += 1
         found.subscriptions[subscription] = (self._next_profile, want)
         self._profiles[self._next_profile] = (session, subscription)
         self._next_profile += 1
@@ -151,10 +160,27 @@ class Clients:
         found = self._sessions.get(session)
         if found is None or subscription not in found.subscriptions:
             raise LocalProtocolError(f"session {session} has no subscription {subscription}")
+        self.changes += 1
         profile, want = found.subscriptions.pop(subscription)
         self._engines[want.kind, want.scope].remove(profile)
         del self._profiles[profile]
         return want
+
+    def want(self, session: int, subscription: int) -> Want:
+        """What a subscription asks for."""
+        return self._sessions[session].subscriptions[subscription][1]
+
+    def wants(self, session: int) -> list[Want]:
+        """Everything that a session asks for; nothing when it is not open."""
+        found = self._sessions.get(session)
+        return [] if found is None else [want for _, want in found.subscriptions.values()]
+
+    def client_id(self, session: int) -> str:
+        """Whose session it is."""
+        found = self._sessions.get(session)
+        if found is None:
+            raise LocalProtocolError(f"session {session} is not open")
+        return found.client_id
 
     def matching(self, event: Event, origin: Address) -> dict[int, list[int]]:
         """The sessions that an event published at `origin` is for, each with its matching subscriptions; an addressee

@@ -85,6 +85,8 @@ class ContactBook:
         self._fanout = settings.fanout
         self._gather_ns = max(settings.batch_ns)
         self._statements: dict[Unit, Statement] = {}
+        #: Those that `check` has gone through: they do not change.
+        self._checked: dict[Unit, Statement] = {}
         self._news: list[tuple[Statement, int | None]] = []
         #: The last statement about each own unit that came by a detour, because its teller is out of reach.
         self.apart: dict[Unit, Statement] = {}
@@ -213,10 +215,13 @@ class ContactBook:
         return self._due_ns
 
     def check(self) -> None:
-        for unit, statement in self._statements.items():
+        fresh = [each for each in self._statements.items() if self._checked.get(each[0]) is not each[1]]
+        for unit, statement in fresh:
             assert statement.unit == unit
             assert 1 <= len(statement.places) <= MAX_CONTACTS
             self._check(statement, 0)
+        if fresh:
+            self._checked = dict(self._statements)
 
 
 class Dialler:

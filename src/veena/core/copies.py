@@ -4,6 +4,7 @@
             all units served --> Release
     holder: keeps it until it is released; when its origin has been out of reach for `takeover_ns`, publishes it itself
 
+Of another cluster a holder sees the cluster, not its brokers: there an origin is out of reach when its link is gone.
 A takeover may be wrong, since from outside a cut link and a lost disk look alike. Then both send the event, and the
 ends drop what they have had: each of the two sends a publisher's events in order, so no end sees a gap. An origin that
 loses its holder before the answer asks the next neighbour; without any nothing is accepted until there is one.
@@ -17,8 +18,8 @@ from collections.abc import Callable, Mapping
 
 from veena.address import Address, as_seen
 from veena.core.disk import EventKey, Kept, Released
-from veena.core.event_frame import BACKLOG, COPY, EventFrame
-from veena.core.flight import event_key
+from veena.core.event_frame import BACKLOG, COPY, NO_TTL, EventFrame
+from veena.core.flight import MILLISECOND_NS, event_key
 from veena.core.frames import MAX_IDS, Done, Release
 from veena.core.ledger import Ledger
 from veena.core.link import Link, LinkState
@@ -115,6 +116,13 @@ class Copies:
                     self._releases.setdefault(former, []).append(copied)
                 self._holders[offset] = (link.neighbour, copied)
 
+    def numbered(self, connection: int, ticket: int, number: int) -> None:
+        """A copy that had to wait for room has gone under this number."""
+        asked = self._asked.get(connection, {})
+        offset = asked.pop(ticket, None)
+        if offset is not None:
+            asked[number] = offset
+
     def changed(self, now_ns: int) -> None:
         """A connection came or went. A new holder is given everything that is open, in order: what any one of them may
         have to publish has no gap."""
@@ -193,18 +201,23 @@ class Copies:
 
     def _watch(self, now_ns: int) -> None:
         reach = self._map.reachable()
+        neighbours = [link.neighbour for link in self._links.values()]
         origins = dict.fromkeys(frame.origin_address for frame in self._kept.values())
         for origin in origins:
             assert origin is not None
-            if as_seen(self._map.host, origin) in reach:
+            seen = as_seen(self._map.host, origin)
+            if seen in reach if len(seen) == len(origin) else origin in neighbours:
                 self._missing_ns.pop(origin, None)
             elif now_ns - self._missing_ns.setdefault(origin, now_ns) >= self._settings.takeover_ns:
                 del self._missing_ns[origin]
                 self._take_over(origin, now_ns)
 
     def _take_over(self, origin: Address, now_ns: int) -> None:
-        for frame in self._drop([key for key, frame in self._kept.items() if frame.origin_address == origin]):
-            original = frame.copy(0, frame.served, frame.ttl_ms)
+        keys = [key for key, frame in self._kept.items() if frame.origin_address == origin]
+        ages_ms = [(now_ns - self._since_ns.get(key, now_ns)) // MILLISECOND_NS for key in keys]
+        for frame, age_ms in zip(self._drop(keys), ages_ms, strict=True):
+            ttl_ms = frame.ttl_ms if frame.ttl_ms == NO_TTL else max(0, frame.ttl_ms - age_ms)
+            original = frame.copy(0, frame.served, ttl_ms)
             original.flags = original.flags & ~COPY | BACKLOG  # another holder's may have come first: then it is late
             self.adopt(original, now_ns)
 

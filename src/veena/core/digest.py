@@ -7,17 +7,28 @@ they are tested where an event enters the unit, so a digest lets through a few t
 
 While the atoms are few they stand there as 8-byte hashes, beyond `MAX_ATOMS` as a Bloom filter. Hashes are BLAKE2 with
 a name of their own, never Python's. Digests of a unit's sub-units merge into the unit's: the union.
+
+All digests that a broker keeps of the units around it take at most `MAX_KEPT_BYTES`, whatever the units tell: each has
+an equal share of them, and one that is larger is *folded* into its share. A filter is folded by laying one half over
+the other. Since positions are counted modulo its length, a power of two, the result is the filter that would have been
+made at that length: wider, never narrower, and the same whether it is folded at once or step by step, by its speaker or
+by whoever keeps it. In the other direction a filter may be repeated without changing an answer, so filters of any two
+lengths merge. Up to 16 units around a broker nothing is folded that holds wants of one scope only.
+
+Rejected: a fixed length for the largest network that the fan-out allows. It would be a quarter of the present one in
+networks that need none of it, and half of the events would enter large units in vain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from veena.core.interest_frames import MAX_DIGEST_BYTES, DigestPart
 from veena.core.want import KINDS, READ_CACHE, Want
+from veena.errors import RemoteProtocolError
 from veena.event import parse_tags
 from veena.matching.constraint import constraint_attributes
 from veena.matching.constraint_text import parse_constraint
@@ -30,10 +41,12 @@ if TYPE_CHECKING:
 ATOM_BYTES = 8
 #: Exact up to here: 4 KiB.
 MAX_ATOMS = 512
-#: Bits of the filter: full size from the start, so that filters of one network can be merged.
-BLOOM_BITS = 8 * MAX_DIGEST_BYTES
 #: Tests a filter makes: with 8 KiB about 1 % false positives at 6,000 atoms.
 BLOOM_TESTS = 5
+#: No filter is shorter: 8 parts of each unit that an address can name, 512, are within the limit below.
+MIN_FILTER_BYTES = 8
+#: All digests that a broker keeps of the units around it.
+MAX_KEPT_BYTES = 128 * 1024
 ANY_XML = b"x*"
 ANY_STRUCTURED = b"c*"
 
@@ -131,16 +144,63 @@ def make_part(scope: int, wants: Iterable[Want]) -> DigestPart:
 def _part(scope: int, atoms: list[bytes]) -> DigestPart:
     if len(atoms) <= MAX_ATOMS:
         return DigestPart(scope, False, b"".join(atoms))
-    bits = bytearray(MAX_DIGEST_BYTES)
+    return DigestPart(scope, True, _filter(atoms, bytes(MAX_DIGEST_BYTES)))
+
+
+def _filter(atoms: list[bytes], data: bytes) -> bytes:
+    """A filter with these atoms in addition."""
+    bits = bytearray(data)
     for atom in atoms:
-        for at in _positions(atom):
+        for at in _positions(atom, 8 * len(bits)):
             bits[at >> 3] |= 1 << (at & 7)
-    return DigestPart(scope, True, bytes(bits))
+    return bytes(bits)
 
 
-def _positions(atom: bytes) -> list[int]:
+def _positions(atom: bytes, length: int) -> list[int]:
+    """The bits of an atom in a filter of so many: of a power of two, so that half a filter is a filter."""
     one, other = int.from_bytes(atom[:4], "big"), int.from_bytes(atom[4:], "big") | 1
-    return [(one + number * other) % BLOOM_BITS for number in range(BLOOM_TESTS)]
+    return [(one + number * other) & (length - 1) for number in range(BLOOM_TESTS)]
+
+
+def digest_limit(units: int) -> int:
+    """What the digest of one unit may take where those of so many are kept."""
+    return MAX_KEPT_BYTES // max(units, 1)
+
+
+def size_of(parts: Iterable[DigestPart]) -> int:
+    """The bytes of a digest."""
+    return sum(len(part.data) for part in parts)
+
+
+def fitted(parts: Sequence[DigestPart], limit: int) -> tuple[DigestPart, ...]:
+    """This digest within so many bytes, by halving its largest part again and again: wider, never narrower."""
+    found = list(parts)
+    while size_of(found) > limit:
+        at = max(range(len(found)), key=lambda number: len(found[number].data))
+        found[at] = _halved(found[at])
+    return tuple(found)
+
+
+def _halved(part: DigestPart) -> DigestPart:
+    size = len(part.data)
+    assert size > MIN_FILTER_BYTES, "a limit leaves room for the shortest filters"
+    if not part.bloom:  # the largest filter that is shorter than the hashes: at least 32 bits for each
+        return DigestPart(part.scope, True, _filter(_split(part.data), bytes(1 << (size - 1).bit_length() - 1)))
+    one, other = (int.from_bytes(half, "little") for half in (part.data[: size // 2], part.data[size // 2 :]))
+    return DigestPart(part.scope, True, (one | other).to_bytes(size // 2, "little"))
+
+
+def check_parts(parts: Sequence[DigestPart], level: int, levels: int) -> None:
+    """Raise RemoteProtocolError unless this can be the digest of a unit of that level."""
+    scopes = [part.scope for part in parts]
+    if scopes != sorted(dict.fromkeys(scopes)) or any(not level < scope <= levels for scope in scopes):
+        raise RemoteProtocolError(f"a digest of scope {scopes}: expected ascending ones, {level + 1} to {levels}")
+    for part in parts:
+        size = len(part.data)
+        if part.bloom and (size < MIN_FILTER_BYTES or size & (size - 1)):
+            raise RemoteProtocolError(f"a filter of {size} bytes: expected a power of two from {MIN_FILTER_BYTES}")
+        if not part.bloom and size % ATOM_BYTES:
+            raise RemoteProtocolError(f"hashes of {size} bytes: expected a multiple of {ATOM_BYTES}")
 
 
 def merge_parts(scope: int, parts: Iterable[DigestPart]) -> DigestPart:
@@ -150,14 +210,12 @@ def merge_parts(scope: int, parts: Iterable[DigestPart]) -> DigestPart:
     blooms = [part.data for part in found if part.bloom]
     if not blooms:
         return _part(scope, exact)
+    # Hashes gain by a long filter, filters by none longer than the longest.
+    size = MAX_DIGEST_BYTES if exact else max(map(len, blooms))
     union = 0
     for data in blooms:
-        union |= int.from_bytes(data, "little")
-    bits = bytearray(union.to_bytes(MAX_DIGEST_BYTES, "little"))
-    for atom in exact:
-        for at in _positions(atom):
-            bits[at >> 3] |= 1 << (at & 7)
-    return DigestPart(scope, True, bytes(bits))
+        union |= int.from_bytes(data * (size // len(data)), "little")
+    return DigestPart(scope, True, _filter(exact, union.to_bytes(size, "little")))
 
 
 def merge_digests(*digests: Iterable[DigestPart]) -> list[DigestPart]:
@@ -176,13 +234,15 @@ def _split(data: bytes) -> list[bytes]:
 class DigestTest:
     """One part of a digest, made ready for asking."""
 
-    __slots__ = ("_atoms", "_bits")
+    __slots__ = ("_atoms", "_bits", "part")
 
     def __init__(self, part: DigestPart) -> None:
+        self.part = part
         self._bits = part.data if part.bloom else b""
         self._atoms: Atoms = frozenset() if part.bloom else frozenset(_split(part.data))
 
     def may_want(self, atoms: list[bytes]) -> bool:
         if not self._bits:
             return not self._atoms.isdisjoint(atoms)
-        return any(all(self._bits[at >> 3] >> (at & 7) & 1 for at in _positions(atom)) for atom in atoms)
+        length = 8 * len(self._bits)
+        return any(all(self._bits[at >> 3] >> (at & 7) & 1 for at in _positions(atom, length)) for atom in atoms)

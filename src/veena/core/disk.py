@@ -8,10 +8,13 @@ keeps nothing: its upstreams send again what was open.
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 
 from veena.address import Address, Unit
 from veena.core.event_frame import EventFrame
+from veena.core.notes import Note
+from veena.matching.engine import Constraint
 
 #: (publisher, incarnation, lane number): within one, events have an order.
 Stream = tuple[str, int, int]
@@ -37,6 +40,8 @@ class Entry:
     offset: int
     frame: EventFrame
     accepted_ns: int
+    #: The inboxes of this broker's durable subscriptions that it is kept for.
+    inboxes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,55 @@ class Released:
     keys: tuple[EventKey, ...]
 
 
-Write = Identity | Entry | Progress | LastHad | Skip | Known | Kept | Released
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A durable subscription as it is now; `number` is its own and that of its newest inbox."""
+
+    number: int
+    client_id: str
+    name: str
+    engine: str
+    constraint: Constraint
+    scope: int
+    #: Counts up with every attachment, anywhere: the latest is where the client is.
+    version: int
+    #: First to be read first.
+    inboxes: tuple[int, ...]
+    state: str
+    #: Where it went.
+    to: Address | None = None
+    #: One more inbox, which nobody reads (`roaming`); 0 for none.
+    aside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """An inbox is acknowledged below this offset. Up to the places in `floor` its events come by another inbox."""
+
+    inbox: int
+    cursor: int
+    floor: tuple[tuple[Stream, Place], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A durable subscription is no more."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What happened to events and subscriptions here (`records`), noted at a time in the life that began at `life_ns`.
+    Nothing waits for it."""
+
+    life_ns: int
+    at_ns: int
+    notes: tuple[Note, ...]
+
+
+Subscribed = Registered | Reached | Forgotten
+Write = Identity | Entry | Progress | LastHad | Skip | Known | Kept | Released | Subscribed | Noted
 
 
 @dataclass(slots=True)
@@ -99,14 +152,22 @@ class Disk:
     skips: dict[tuple[Stream, Place], None] = field(default_factory=dict)
     known: tuple[Unit, ...] = ()
     kept: dict[EventKey, EventFrame] = field(default_factory=dict)
+    registered: dict[int, Registered] = field(default_factory=dict)
+    #: By inbox.
+    reached: dict[int, int] = field(default_factory=dict)
+    floors: dict[int, dict[Stream, Place]] = field(default_factory=dict)
+    #: A driver may leave out the oldest.
+    noted: list[Noted] = field(default_factory=list)
 
     def write(self, write: Write) -> None:
         """Apply one write. Whoever keeps a disk in memory (the simulator, tests) does it with this."""
         if isinstance(write, Identity):
             self.identity = write
+        elif isinstance(write, Noted):
+            self.noted.append(write)
         elif isinstance(write, Entry):
-            self.entries.append(write)
-            self.next_offset = write.offset + 1
+            insort(self.entries, write, key=lambda entry: entry.offset)  # later than others where the disk was full
+            self.next_offset = max(self.next_offset, write.offset + 1)
         elif isinstance(write, Progress):
             self.cursors.update(write.cursors)
         elif isinstance(write, LastHad):
@@ -117,6 +178,17 @@ class Disk:
             self.known = write.units
         elif isinstance(write, Kept):
             self.kept[write.key] = write.frame
+        elif isinstance(write, Registered):
+            self.registered[write.number] = write
+        elif isinstance(write, Reached):
+            self.reached[write.inbox] = write.cursor
+            if write.floor:
+                self.floors.setdefault(write.inbox, {}).update(write.floor)
+        elif isinstance(write, Forgotten):
+            gone = self.registered.pop(write.number)
+            for inbox in (*gone.inboxes, gone.aside):
+                self.reached.pop(inbox, None)
+                self.floors.pop(inbox, None)
         else:
             for key in write.keys:
                 self.kept.pop(key, None)

@@ -18,7 +18,10 @@ version to compare between the two ends, and repeats are harmless (GPP-10). Two 
   reach is nobody's here to judge. It is forgotten in silence before the others could forget its end (`tombstone_ns`),
   and when something comes into reach again the neighbours are asked for everything (`Refresh`).
 - *The risen disown.* When both ends of a connection die and come back, nobody was there to withdraw it. A broker that
-  hears of a connection at itself which it does not have withdraws it.
+  hears of a connection at itself which it does not have withdraws it. If everybody in a unit died, others still tell
+  them of a connection of their unit, and nobody remembers whose it was. Who has one tells it to all of the unit by
+  name, so one that is heard of from outside only belongs to another part of the unit. If nobody else speaks for the
+  unit there is no such part (`others_speak`), and whoever is in the unit withdraws the connection.
 
 Invariants: an id that was down is never up again; a record in the table lies in one of the host's contexts; the map
 holds exactly the usable records.
@@ -26,7 +29,7 @@ holds exactly the usable records.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from enum import Enum
 
 from veena.address import FANOUTS, Address, Unit
@@ -58,6 +61,8 @@ class ConnectionTable:
         self._fanout = fanout
         self._host: Address = network.host
         self._records: dict[int, ConnectionRecord] = {}
+        #: Those that `check` has gone through: they do not change.
+        self._checked: dict[int, ConnectionRecord] = {}
         #: When each connection that is down was learned to be, in that order.
         self._down_ns: dict[int, int] = {}
         #: Ids to pass on, with the link that the news came from, or None when everybody has to hear it.
@@ -71,6 +76,10 @@ class ConnectionTable:
         self.dropped = 0
         #: Something was forgotten because it was out of reach: others may hold it still, and will not tell unasked.
         self.has_forgotten = False
+        #: Whether another part of an own unit may be alive: whoever hears its speakers answers.
+        self.others_speak: Callable[[Unit], bool] = lambda unit: True
+        #: Whether a connection stands because another part of an own unit speaks: silence comes with time alone.
+        self._relies_on_others = False
         self._judged_changes = 0
 
     def __len__(self) -> int:
@@ -148,6 +157,7 @@ class ConnectionTable:
         """Judge what has been out of reach for too long, or is not among the host's `held` connections though it
         should be; the levels at which the map changed."""
         self._judged_changes = self._changes
+        self._relies_on_others = False
         reach = self._reach()
         others = self._other_parts(reach)
         changed: list[int | None] = []
@@ -188,6 +198,8 @@ class ConnectionTable:
             own, far = self._detour_ends(record)
             # Another part of the host's own unit has it. While that part is seen to live, it can speak for itself.
             lives = far in reach or any(unit[: len(own)] == own for unit in others)
+            lives = lives and self._has_another_part(own, record.level)
+            self._relies_on_others = self._relies_on_others or lives
             return None if lives else _Verdict.WITHDRAW
         if self._host in (record.low, record.high):
             return None if record.id in held else _Verdict.DISOWN
@@ -195,6 +207,11 @@ class ConnectionTable:
         if any(len(end) > coarsest for end in gone):
             return _Verdict.WITHDRAW
         return _Verdict.FORGET if len(gone) == 2 else None
+
+    def _has_another_part(self, own: Unit, level: int) -> bool:
+        """Whether somebody else speaks for this unit of the host's, or for one around it up to a level: a part that is
+        cut off further out is heard no more as a part of the smaller unit."""
+        return any(self.others_speak(own[:size]) for size in range(self._map.levels - level, len(own) + 1))
 
     def _reach(self) -> dict[Unit, None]:
         """What can be reached over connections that are up, suspected and clogged ones included."""
@@ -238,11 +255,15 @@ class ConnectionTable:
 
     def needs_reconciling(self) -> bool:
         """Whether something changed since the last judgement, or one is pending."""
-        return self._changes != self._judged_changes or bool(self._missing_ns)
+        return self._changes != self._judged_changes or bool(self._missing_ns) or self._relies_on_others
 
     def check(self) -> None:
-        for record in self._records.values():
+        fresh = [record for record in self._records.values() if self._checked.get(record.id) is not record]
+        for record in fresh:
             check_record(record, self._host)
+        if fresh:
+            self._checked = dict(self._records)
+        for record in self._records.values():
             assert record.up or record.id in self._down_ns, "an end is remembered with its time"
         for connection_id in self._down_ns:
             assert not self._records[connection_id].up, "down is for good"

@@ -6,8 +6,9 @@ Events of a stream come in order, so an older place means "had" and not "missed"
 
 A reliable event is done here when its place is on disk; its clients get it before, because a client keeps its own last
 places and shows them when it attaches again. An event that a roaming publisher repeats under a new incarnation names
-its original: it is dropped if the original was had; otherwise it is delivered, and the original is skipped once should
-it still come.
+its original, the id that it had first. It goes to those who did not get it under that id: the two have different
+origins, so they are in the scope of different subscriptions, and somebody may have subscribed in between. The original
+is skipped should it still come.
 
 Where this broker was cut off inside one of its units, brokers around it hold backlogs. When it finds them again it
 gathers what comes for a moment and hands it over in order; what comes later than that is handed over with a mark.
@@ -15,7 +16,8 @@ gathers what comes for a moment and hands it over in order; what comes later tha
 Places are kept for twice the time that origins may send again, and at most `MAX_STREAMS` of them: beyond that the
 streams that were quiet longest are forgotten first.
 
-The invariant: no session is handed an event of a stream that is not later than the last one of that stream it had.
+The invariant: no session is handed an event of a stream that is not later than the last one of that stream it had,
+unless it is marked as late; and none is handed an event under two ids.
 """
 
 from __future__ import annotations
@@ -30,14 +32,19 @@ from veena.core.disk import Disk, LastHad, Place, Skip, Stream
 from veena.core.event_frame import BACKLOG, EventFrame
 from veena.core.flight import Flight
 from veena.core.ledger import Ledger
+from veena.core.notes import What
+from veena.core.outlet import Outlet
 from veena.core.profiles import Profiles
-from veena.core.wire_section import Original
+from veena.core.whereabouts import is_here, place_of
 from veena.errors import InvalidEvent
 
 #: Streams whose last place is held in memory: about 20 MiB.
 MAX_STREAMS = 100_000
-#: Events handed over lately, to tell a late one from one that was had.
+#: Events handed over lately, to tell a late one from one that was had, and with all their receivers: about 60 MiB.
 MAX_RECENT = 200_000
+MAX_RECEIVERS = 2_000_000
+#: The receiver of what is addressed to the broker itself; sessions below 0 are the broker's own (`durable`).
+MYSELF = -(1 << 62)
 #: Originals that may still come.
 MAX_SKIPS = 10_000
 
@@ -69,11 +76,21 @@ class Ends:
     """The clients' side of one broker."""
 
     def __init__(
-        self, host: Address, profiles: Profiles, ledger: Ledger, effects: list[Effect], disk: Disk, now_ns: int
+        self,
+        host: Address,
+        profiles: Profiles,
+        outlet: Outlet,
+        ledger: Ledger,
+        effects: list[Effect],
+        disk: Disk,
+        now_ns: int,
     ) -> None:
+        self.outlet = outlet
         self._host = host
+        self._me = 1 << host[-1]
         self._clients = profiles.clients
         self._profiles = profiles
+        self._records = profiles.records
         self._ledger = ledger
         self._effects = effects
         #: The last place of each stream, the stream that was quiet longest first.
@@ -87,13 +104,20 @@ class Ends:
         #: Places of this input that are not on disk yet, with the flights that wait for them.
         self._unsaved: dict[Stream, Place] = {}
         self._waiting: list[Flight] = []
-        #: Reliable events that were handed over lately, oldest first.
-        self._recent: dict[tuple[Stream, Place], None] = {}
+        #: The sessions that got an event lately, by the id that it had first; reliable ones by their own id as well.
+        self._recent: dict[tuple[Stream, Place], tuple[int, ...]] = {}
+        self._receivers = 0
+        #: Up to where that was forgotten again: everybody counts as having had it.
+        self._forgotten: dict[Stream, Place] = {}
         self._gather_until_ns: int | None = None
         self._gathered: list[Flight] = []
         self._late = 0
         self._delivered = 0
         self._repeated = 0
+        #: Called with an event for this broker itself, or for where a client's durable subscriptions are kept.
+        self.on_post: Callable[[EventFrame, int], None] = lambda frame, now_ns: None
+        #: Called with an event for durable subscriptions (by their sessions); who is handed it at once.
+        self.keep: Callable[[EventFrame, list[int], int], list[tuple[int, int]]] = lambda frame, sessions, now_ns: []
         #: Called for flights whose places are on disk.
         self.on_saved: Callable[[list[Flight], int], None] = lambda flights, now_ns: None
 
@@ -114,29 +138,37 @@ class Ends:
         except InvalidEvent:
             return Outcome.NOBODY
         receivers = self._clients.matching(event, frame.origin_address or self._host)
+        if event.to and any(place is not None and is_here(place, self._host) for place in map(place_of, event.to)):
+            receivers = {MYSELF: [], **receivers}
         if not receivers:
             return Outcome.NOBODY
         if flight.deadline_ns is not None and flight.deadline_ns <= now_ns:
+            if self._records.is_on:
+                self._records.note(frame, What.EXPIRED, now_ns, units=(self._host,))
             return Outcome.EXPIRED
         stream, place = (publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
         if not self._is_new(stream, place):
-            if frame.flags & BACKLOG and self._is_late(stream, place):
+            if (frame.flags & BACKLOG or flight.late & self._me) and self._is_late(stream, place):
                 self._late += 1
-                self._remember(stream, place)
-                self._hand_over(frame.late_copy(), stream, place, receivers)
-            else:
-                self._repeated += 1
+                self._remember(stream, place, ())
+                self._hand_over(flight, frame.late_copy(), stream, place, receivers, now_ns)
+                self._unsaved.setdefault(stream, self._had[stream])
+                self._waiting.append(flight)
+                return Outcome.WAITS
+            self._repeated += 1
+            if self._records.is_on:
+                self._records.note(frame, What.HAD, now_ns)
             return Outcome.HAD
         if self._gather_until_ns is not None and frame.reliable:
             self._gathered.append(flight)
             return Outcome.WAITS
         self._note(stream, place, frame.reliable, now_ns)
-        original = frame.section.original
-        was_skipped = self._skips.pop((stream, place), 0) is None
-        if was_skipped or (original is not None and not self._is_first(publisher, frame, original)):
+        if self._skips.pop((stream, place), 0) is None:
             self._repeated += 1
+            if self._records.is_on:
+                self._records.note(frame, What.HAD, now_ns)
         else:
-            self._hand_over(frame, stream, place, receivers)
+            self._hand_over(flight, frame, stream, place, receivers, now_ns)
         if not frame.reliable:
             return Outcome.HAD
         self._waiting.append(flight)
@@ -152,47 +184,101 @@ class Ends:
         self._heard_ns[stream] = now_ns
         if reliable:
             self._unsaved[stream] = place
-            self._remember(stream, place)
-
-    def _is_first(self, publisher: str, frame: EventFrame, original: Original) -> bool:
-        """Whether the event under its former id was not had; then that one is skipped when it comes."""
-        stream, place = (publisher, original[0], frame.lane_number), (original[1], original[2])
-        if not self._is_new(stream, place) or (stream, place) in self._skips:
-            return False
-        if len(self._skips) >= MAX_SKIPS:
-            del self._skips[next(iter(self._skips))]
-        self._skips[stream, place] = None
-        if frame.reliable:
-            self._ledger.write(Skip(stream, place))
-        return True
+            self._remember(stream, place, ())
 
     def _is_late(self, stream: Stream, place: Place) -> bool:
         """Whether an event out of a backlog was overtaken, and not had."""
-        if (stream, place) in self._recent or len(self._recent) >= MAX_RECENT:
+        if (stream, place) in self._recent:
             return False
-        return place > self._former.get(stream, (-1, -1))
+        return place > max(self._former.get(stream, (-1, -1)), self._forgotten.get(stream, (-1, -1)))
 
-    def _remember(self, stream: Stream, place: Place) -> None:
-        if len(self._recent) >= MAX_RECENT:
-            del self._recent[next(iter(self._recent))]
-        self._recent[stream, place] = None
+    def _remember(self, stream: Stream, place: Place, sessions: tuple[int, ...]) -> None:
+        self._recent[stream, place] = self._recent.get((stream, place), ()) + sessions
+        self._receivers += len(sessions)
+        while len(self._recent) > MAX_RECENT or self._receivers > MAX_RECEIVERS:
+            (stream, place), sessions = next(iter(self._recent.items()))
+            del self._recent[stream, place]
+            self._receivers -= len(sessions)
+            self._forgotten[stream] = max(place, self._forgotten.pop(stream, place))
+            if len(self._forgotten) > MAX_STREAMS:
+                del self._forgotten[next(iter(self._forgotten))]
 
-    def _hand_over(self, frame: EventFrame, stream: Stream, place: Place, receivers: dict[int, list[int]]) -> None:
+    def _hand_over(
+        self,
+        flight: Flight,
+        frame: EventFrame,
+        stream: Stream,
+        place: Place,
+        receivers: dict[int, list[int]],
+        now_ns: int,
+    ) -> None:
+        """Hand an event to those of its receivers who have not had it, under this id or its first."""
+        original = frame.section.original
+        first = (stream, place)
+        if original is not None:
+            first = (stream[0], original[0], stream[2]), (original[1], original[2])
+            if first[1] <= self._forgotten.get(first[0], (-1, -1)):
+                receivers = {}
+        handed = frozenset(self._recent.get(first, ()))
         fresh = {
             session: subscriptions
             for session, subscriptions in receivers.items()
-            if session not in self._sessions or self._is_new_to(session, stream, place)
+            if session not in handed
+            and (session not in self._sessions or self._is_new_to(session, (stream, place), first))
         }
-        if fresh:
-            self._delivered += len(fresh)
-            origin = frame.origin_address or self._host
-            for session, subscriptions in fresh.items():
-                self._profiles.observe(session, tuple(subscriptions), origin)
-            self._effects.append(Deliver(frame, tuple((s, tuple(found)) for s, found in fresh.items())))
+        if self._records.is_on and len(fresh) != len(receivers):
+            for session in receivers:
+                if session not in fresh and session != MYSELF:
+                    self._records.note(frame, What.HAD, now_ns, session=session)
+        if not fresh:
+            self._repeated += 1
+            return
+        if original is not None and self._is_new(*first):
+            self._skip(*first, frame.reliable)
+        if original is not None or frame.reliable:
+            self._remember(*first, tuple(fresh))
+        self._delivered += len(fresh)
+        origin = frame.origin_address or self._host
+        for session, subscriptions in fresh.items():
+            self._profiles.observe(session, tuple(subscriptions), origin)
+        if next(iter(fresh)) < 0:
+            fresh = self._inward(frame, fresh, now_ns)
+            if not fresh:
+                return
+        if self.outlet.clogged:
+            fresh = self.outlet.withhold(flight, frame, fresh, now_ns)
+            if not fresh:
+                return
+        self._effects.append(Deliver(frame, tuple((s, tuple(found)) for s, found in fresh.items())))
 
-    def _is_new_to(self, session: int, stream: Stream, place: Place) -> bool:
+    def _inward(self, frame: EventFrame, fresh: dict[int, list[int]], now_ns: int) -> dict[int, list[int]]:
+        """Take what is for this broker itself and for durable subscriptions; who else is handed it now."""
+        if any(session < 0 and not subscriptions for session, subscriptions in fresh.items()):
+            self.on_post(frame, now_ns)
+        durable = [session for session, subscriptions in fresh.items() if session < 0 and subscriptions]
+        handed = {session: subscriptions for session, subscriptions in fresh.items() if session >= 0}
+        for session, subscription in self.keep(frame, durable, now_ns) if durable else ():
+            handed[session] = [*handed.get(session, ()), subscription]
+        return handed
+
+    def _is_new_to(self, session: int, *ids: tuple[Stream, Place]) -> bool:
+        """Whether a client did not say when it attached that it has had an event, under any of its ids."""
         had, skips = self._sessions[session]
-        return place > had.get(stream, (-1, -1)) and (stream, place) not in skips
+        return all(place > had.get(stream, (-1, -1)) and (stream, place) not in skips for stream, place in ids)
+
+    def was_handed(self, first: tuple[Stream, Place], session: int) -> bool:
+        """Whether a session got an event lately, by the id that it had first."""
+        return session in self._recent.get(first, ())
+
+    def _skip(self, stream: Stream, place: Place, reliable: bool) -> None:
+        """An event was handed over under a later id before it came under this one."""
+        if (stream, place) in self._skips:
+            return
+        if len(self._skips) >= MAX_SKIPS:
+            del self._skips[next(iter(self._skips))]
+        self._skips[stream, place] = None
+        if reliable:
+            self._ledger.write(Skip(stream, place), stubborn=True)
 
     # --- after an absence ---
 
@@ -223,9 +309,8 @@ class Ends:
         writes = [LastHad(stream, place) for stream, place in self._unsaved.items()]
         self._unsaved = {}
         for write in writes[:-1]:
-            self._ledger.write(write)
-        # A disk that fails leaves them open: they come again and are had, so nothing is lost or handed over twice.
-        self._ledger.write(writes[-1], lambda now_ns: self.on_saved(flights, now_ns))
+            self._ledger.write(write, stubborn=True)
+        self._ledger.write(writes[-1], lambda now_ns: self.on_saved(flights, now_ns), stubborn=True)
 
     def expire(self, before_ns: int) -> None:
         """Forget streams that have been quiet since before then."""
@@ -234,6 +319,7 @@ class Ends:
                 return
             del self._had[stream], self._heard_ns[stream]
             self._former.pop(stream, None)
+            self._forgotten.pop(stream, None)
 
     def statistics(self) -> EndStatistics:
         return EndStatistics(self._delivered, self._repeated, self._late, len(self._had))
@@ -242,3 +328,5 @@ class Ends:
         assert not self._unsaved, "what was handed over is on its way to the disk"
         assert not self._waiting
         assert self._had.keys() == self._heard_ns.keys()
+        assert len(self._recent) <= MAX_RECENT
+        assert 0 <= self._receivers <= MAX_RECEIVERS

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 
 from veena.address import FANOUTS, MAX_LEVELS, Address, format_address
-from veena.core.wire_header import DEFAULT_MAX_FRAME, EVENT, HEADER_FORMAT, HEADER_SIZE, MAX_FRAME, VERSION
+from veena.core.wire_header import DEFAULT_MAX_FRAME, EVENT, HEADER, HEADER_FORMAT, HEADER_SIZE, MAX_FRAME, VERSION
 from veena.core.wire_section import Original, Section, decode_section, encode_section
 from veena.errors import InvalidEvent, LocalProtocolError, RemoteProtocolError
 from veena.event import MAX_CLIENT_ID_LENGTH, MAX_PRIORITY, Event, EventId, lane
@@ -259,6 +259,15 @@ class EventCodec:
             data[start:end] if end - start < COPY_BELOW else memoryview(data)[start:end],
         )
 
+    def read(self, data: bytes | memoryview) -> EventFrame:
+        """A whole frame as `encode` makes it, and nothing behind it."""
+        if len(data) < self.header_size:
+            raise RemoteProtocolError(f"event frame of {len(data)} bytes: its header alone has {self.header_size}")
+        length, _, kind, flags, _ = HEADER.unpack_from(data)
+        if length != len(data) or kind != EVENT:
+            raise RemoteProtocolError(f"{len(data)} bytes are no event frame: kind {kind}, length {length}")
+        return self.decode(data, 0, length, flags)
+
     def header(
         self,
         frame: EventFrame,
@@ -372,6 +381,11 @@ class EventCodec:
                 f"origin {format_address(origin)}: expected {self.levels} numbers from 0 to {self.fanout - 1}"
             )
         return bytes(origin)
+
+
+def header_size(levels: int, fanout: int) -> int:
+    """The bytes of an event frame before its tail."""
+    return EventCodec(levels, fanout).header_size
 
 
 def check_max_frame(max_frame: int) -> int:

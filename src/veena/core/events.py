@@ -12,20 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from veena.address import Unit
-from veena.core.boundary import ClientDown, ClientUp, Effect, LogRead, Publish
+from veena.core.boundary import Effect, Input, LogRead, Publish
 from veena.core.copies import Copies
 from veena.core.disk import Disk, Known
+from veena.core.durables import DurableStatistics
 from veena.core.ends import Ends, EndStatistics
 from veena.core.event_frame import COPY, EventFrame
+from veena.core.explain import Explainer
+from veena.core.explain_boundary import Explain, Trace
 from veena.core.flight import Flight
 from veena.core.frames import AntiEvent, Done, Frame, Held, Open, Refused, Release
 from veena.core.hops import Hops
 from veena.core.ledger import Ledger
 from veena.core.link import Link
+from veena.core.log_reader import LogReader
 from veena.core.map import NetworkMap
+from veena.core.notes import What
 from veena.core.origin import Origin, OriginStatistics
+from veena.core.outlet import Outlet, OutletStatistics
 from veena.core.profiles import Profiles
+from veena.core.quench import Quench, QuenchStatistics
 from veena.core.router import Router, RouterStatistics
+from veena.core.service_boundary import AskWanted, SessionClear, SessionClogged, Unwatch
+from veena.core.sessions import Sessions
 from veena.core.settings import Settings
 from veena.errors import InvalidEvent
 
@@ -43,6 +52,7 @@ class Events:
         ledger: Ledger,
         effects: list[Effect],
         disk: Disk,
+        chance: Callable[[int], int],
         now_ns: int,
     ) -> None:
         self._settings = settings
@@ -50,15 +60,31 @@ class Events:
         self._profiles = profiles
         self._ledger = ledger
         interest = profiles.interest
-        self.ends = Ends(network.host, profiles, ledger, effects, disk, now_ns)
-        self.router = Router(network, hops, links, interest, self.ends, settings.fanout)
+        self.records = profiles.records
+        self.records.restore(disk.noted, now_ns)
+        self._effects = effects
+        self.outlet = Outlet(settings, profiles.clients, effects, self.records)
+        self.ends = Ends(network.host, profiles, self.outlet, ledger, effects, disk, now_ns)
+        self.router = Router(network, hops, links, interest, self.ends, settings.fanout, self.records)
         self.copies = Copies(network, links, settings, ledger, disk.kept)
-        self.origin = Origin(network.host, settings, self.router, self.copies, interest, ledger, effects, disk)
-        self.ends.on_saved = self.router.delivered
+        self.reader = LogReader(effects)
+        self.origin = Origin(
+            network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk
+        )
+        self.quench = Quench(network.host, settings, profiles, effects)
+        services = (self.origin, self.ends, self.outlet, ledger, self.reader)
+        self.sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
         #: Units out of reach, and since when.
         self._lost_ns: dict[Unit, int] = {}
+        self.explainer = Explainer(
+            network.host, settings, self.records, self.router, self.origin, self.sessions.post, effects,
+            profiles.all_known, self._lost_ns.get, lambda session: session in profiles.clients,
+            lambda: profiles.is_ready,
+        )  # fmt: skip
+        self.ends.on_saved = self.router.delivered
         self._next_look_ns = 0
         self.router.looks_again = self._looks_again
+        self.router.has_met = profiles.leases.has_met
         self.copies.acknowledge = self.router.duties.acknowledge
 
     def _looks_again(self, connection: int, flight: Flight, now_ns: int) -> bool:
@@ -78,8 +104,20 @@ class Events:
             Refused: router.on_refused,
             Held: lambda link, frame, now: router.on_held(link, frame.units, now),
             Open: lambda link, frame, now: router.on_open(link, frame.units, now),
-            AntiEvent: lambda link, frame, now: None,  # it stands where a copy was taken back: the two have met
+            AntiEvent: lambda link, frame, now: None,  # a copy is taken back before it is sent, or not at all
             Release: lambda link, frame, now: self.copies.release(link, frame),
+        }
+
+    def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
+        return {
+            SessionClogged: self.outlet.clog,
+            SessionClear: self.outlet.clear,
+            AskWanted: self.quench.ask,
+            Unwatch: self.quench.unwatch,
+            Explain: self.explainer.ask,
+            Trace: self.explainer.ask,
+            LogRead: self.reader.on_read,
+            **self.sessions.input_handlers(),
         }
 
     def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
@@ -93,10 +131,23 @@ class Events:
         self.router.on_done(link, frame, now_ns)
         self.copies.on_done(link, frame, now_ns)
 
-    def opened(self, now_ns: int) -> None:
+    def opened(self, link: Link, now_ns: int) -> None:
         """A connection was made."""
+        link.on_sent = self._on_sent
+        if self.records.is_on:
+            link.on_lost = self._on_lost
         self.router.is_stale = True
         self.copies.changed(now_ns)
+
+    def _on_sent(self, connection: int, ticket: int, number: int, now_ns: int) -> None:
+        """An event that had to wait for room on a link has its number now."""
+        self.router.numbered(connection, ticket, number, now_ns)
+        self.copies.numbered(connection, ticket, number)
+
+    def _on_lost(self, frame: EventFrame, expired: bool, now_ns: int) -> None:
+        """A best-effort event that waited for room on a link will not go."""
+        what, text = (What.EXPIRED, "") if expired else (What.DROPPED, "best effort: the link had no room")
+        self.records.note(frame, what, now_ns, units=self.router.units(frame.to_serve), text=text)
 
     def closed(self, connection: int, now_ns: int) -> None:
         self.router.closed(connection, now_ns)
@@ -104,17 +155,6 @@ class Events:
 
     def publish(self, given: Publish, now_ns: int) -> None:
         self.origin.publish(given, self._profiles.is_ready, now_ns)
-
-    def on_read(self, given: LogRead, now_ns: int) -> None:
-        self.origin.on_read(given, now_ns)
-
-    def client_up(self, given: ClientUp, now_ns: int) -> None:
-        self.origin.welcome(given.session, given.client_id, now_ns)
-        self.ends.attach(given.session, given.had, given.skips)
-
-    def client_down(self, given: ClientDown) -> None:
-        self.origin.farewell(given.session)
-        self.ends.detach(given.session)
 
     def reach_changed(self, found: list[Unit], lost: list[Unit], now_ns: int) -> None:
         """Units came into reach or left it. After an absence inside an own unit others hold a backlog for us."""
@@ -134,30 +174,50 @@ class Events:
         if now_ns >= self._next_look_ns:
             self._next_look_ns = now_ns + self._settings.heartbeat_ns
             self._look_after_the_absent(now_ns)
+            self._ledger.write_again()
             self.router.sweep(now_ns)
             self.copies.tick(now_ns)
         self.ends.tick(now_ns)
         self.origin.tick(now_ns)
+        self.sessions.tick(now_ns)
+        self.quench.tick(now_ns)
+        self.explainer.tick(now_ns)
         self.ends.expire(now_ns - 2 * self._settings.retention_ns)
 
     def flush(self, now_ns: int) -> None:
         """The end of an input."""
         self.router.flush(now_ns)
         self.origin.pump(now_ns)
+        self.sessions.flush(now_ns)
         self.ends.flush()
+        if self.quench.is_watched:
+            self.quench.look(now_ns)
         known = self._profiles.leases.take_known()
         if known is not None:
             self._ledger.write(Known(known))
+        if self.records.is_on:
+            noted = self.records.take(self._effects, now_ns)
+            if noted is not None:
+                self._ledger.write(noted)
 
     def next_wakeup(self) -> int | None:
         look = self._next_look_ns if len(self.router.duties) or self.copies.is_busy else None
-        due = (self.origin.next_wakeup(), self.ends.next_wakeup(), look)
-        return min((time for time in due if time is not None), default=None)
+        parts = (self.origin, self.ends, self.sessions, self.quench, self.explainer)
+        return min((time for time in (look, *(part.next_wakeup() for part in parts)) if time is not None), default=None)
 
-    def statistics(self) -> tuple[RouterStatistics, OriginStatistics, EndStatistics]:
-        return self.router.statistics, self.origin.statistics(), self.ends.statistics()
+    def statistics(
+        self,
+    ) -> tuple[
+        RouterStatistics, OriginStatistics, EndStatistics, OutletStatistics, QuenchStatistics, DurableStatistics
+    ]:
+        parts = (self.origin.statistics(), self.ends.statistics(), self.outlet.statistics(), self.quench.statistics())
+        return self.router.statistics, *parts, self.sessions.statistics()
 
     def check(self) -> None:
         self.router.check()
         self.origin.check()
         self.ends.check()
+        self.outlet.check()
+        self.quench.check()
+        self.sessions.check()
+        self.explainer.check()

@@ -32,7 +32,7 @@ class Claim:
 class Flight:
     """One event at one broker."""
 
-    __slots__ = ("_event", "adopted", "claims", "deadline_ns", "done", "frame", "key", "since_ns", "taken")
+    __slots__ = ("_event", "adopted", "claims", "deadline_ns", "done", "frame", "key", "late", "since_ns", "taken")
 
     def __init__(self, key: EventKey, frame: EventFrame, now_ns: int) -> None:
         self.key = key
@@ -42,6 +42,8 @@ class Flight:
         self.done = 0
         #: Duties that this broker's own log answers for, because their units are absent.
         self.adopted = 0
+        #: Duties that came out of a backlog: what is sent for them says so, whatever the first copy was.
+        self.late = 0
         self.claims: list[Claim] = []
         self.deadline_ns = None if frame.ttl_ms == NO_TTL else now_ns + frame.ttl_ms * MILLISECOND_NS
         self._event: Event | None = None
@@ -71,6 +73,14 @@ class Flight:
         mask = 0
         for claim in self.claims:
             mask |= claim.mask
+        return mask
+
+    def logged(self) -> int:
+        """The duties that this broker's own log claims."""
+        mask = 0
+        for claim in self.claims:
+            if claim.source == LOG:
+                mask |= claim.mask
         return mask
 
     def check(self) -> None:

@@ -16,8 +16,9 @@ The invariant: never narrower than the truth. A unit that has not spoken yet wan
 from __future__ import annotations
 
 from veena.address import Address, Unit
-from veena.core.digest import DigestTest, event_atoms
-from veena.core.interest_frames import STANDING, Digest, Row
+from veena.core import whereabouts
+from veena.core.digest import DigestTest, event_atoms, fitted
+from veena.core.interest_frames import STANDING, Digest, DigestPart, Row
 from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
 from veena.core.want import TO, create_engine, known_want
@@ -37,6 +38,10 @@ class InterestMap:
         self._ids: dict[tuple[Unit, bytes], int] = {}
         self._next_id = 0
         self._digests: dict[Unit, dict[int, DigestTest]] = {}
+        self._changes = 0
+        self._limit = table.digest_limit
+        #: Counts what was heard: who keeps an answer asks again when this has changed (`quench`).
+        self.changes = 0
 
     def bit(self, unit: Unit) -> int:
         """The vector that holds this unit alone."""
@@ -48,9 +53,11 @@ class InterestMap:
 
     def heard(self, before: Row | None, after: Row | None) -> None:
         """A row of some unit changed."""
+        self._changes += 1
         for row in (before, after):
             if row is None or not row.wanted or row.kind == STANDING or not self.is_vertex(row.unit):
                 continue
+            self.changes += 1
             slot = (row.unit, row.key)
             if row is before:
                 self._engines[row.kind, row.scope].remove(self._ids.pop(slot))
@@ -63,16 +70,46 @@ class InterestMap:
                 engine.add(self._ids[slot], known_want(row).constraint, self.bit(row.unit))
 
     def heard_digest(self, digest: Digest) -> None:
+        self._changes += 1
         if self.is_vertex(digest.unit):
-            self._digests[digest.unit] = {part.scope: DigestTest(part) for part in digest.parts}
+            self.changes += 1
+            self._digests[digest.unit] = {
+                part.scope: DigestTest(part) for part in self._fitted(digest.unit, digest.parts)
+            }
+        if self._table.digest_limit < self._limit:
+            for unit, tests in self._digests.items():
+                parts = self._fitted(unit, tuple(test.part for test in tests.values()))
+                self._digests[unit] = {part.scope: DigestTest(part) for part in parts}
+        self._limit = self._table.digest_limit
+
+    def _fitted(self, unit: Unit, told: tuple[DigestPart, ...]) -> tuple[DigestPart, ...]:
+        """Within what the table allows; its own object where it is the same, so that it is held once."""
+        parts = fitted(told, self._table.digest_limit)
+        known = self._table.digest(unit)
+        return known.parts if known is not None and known.parts == parts else parts
+
+    def digest_parts(self) -> list[DigestPart]:
+        """What is asked of larger units, all together."""
+        return [test.part for tests in self._digests.values() for test in tests.values()]
+
+    def state(self) -> tuple[int, tuple[Unit, ...]]:
+        """Something that is the same as long as every event has the same destinations."""
+        return self._changes, self._table.doubted()
 
     def forget(self, unit: Unit) -> None:
+        self._changes += 1
+        self.changes += 1
         self._digests.pop(unit, None)
 
     def destinations(self, event: Event, origin: Address) -> int:
         """The vector of units around this broker that want, or may want, an event published at `origin`."""
         vector = self._everywhere()
         addressed = bool(event.to)  # then it is for the clients it names alone (EVT-05)
+        if addressed:
+            places, others = whereabouts.vector(event.to, self._map.host, self._fanout, self.bit, self.vertices)
+            if not others:
+                return places
+            vector |= places
         for (kind, scope), engine in self._engines.items():
             if (kind == TO) is addressed and self._in_scope(origin, scope):
                 vector |= engine.destinations(event)
@@ -82,6 +119,12 @@ class InterestMap:
                 if any(self._in_scope(origin, scope) and test.may_want(atoms) for scope, test in tests.items()):
                     vector |= self.bit(unit)
         return vector | self._unknown()
+
+    def vertices(self) -> list[Unit]:
+        """Every unit around this broker that is in reach, or has been heard of."""
+        return [
+            unit for unit in {**self._map.reachable(), **dict.fromkeys(self._table.units())} if self.is_vertex(unit)
+        ]
 
     def _everywhere(self) -> int:
         """Where every event goes: with `top = "broadcast"` all other units of the highest level (PPP-14, AMB-42)."""

@@ -14,7 +14,7 @@ from veena.core.frames import U32, U64, Frame, UnitPath
 MAX_CONSTRAINT_BYTES = 20 * 1024
 #: Rows in a frame: with ordinary constraints some 100 KiB.
 MAX_ROWS = 256
-#: A digest of 27 units at 128 KiB a broker leaves so much for one.
+#: One part of a digest: the share of 16 units in the 128 KiB that a broker keeps (`digest`).
 MAX_DIGEST_BYTES = 8 * 1024
 #: Digests in a frame.
 MAX_DIGESTS = 32

@@ -13,7 +13,8 @@ itself: its version is its mark. Acknowledgements compare numbers, which rise th
 decide between speakers. So what one says after a start is never acknowledged by what it said before.
 
 The invariants: for every unit and want the row with the highest version that was ever heard is kept, and passed on
-once; nothing is ever sent behind a mark that the mark speaks for.
+once; nothing is ever sent behind a mark that the mark speaks for. All digests together are within 128 KiB (`digest`):
+the more of them there are the more are folded, what is passed on like what is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from veena.address import Address, Unit, format_address
+from veena.core.digest import digest_limit, fitted, size_of
 from veena.core.interest_frames import MAX_DIGESTS, MAX_ROWS, STANDING, Digest, Interest, Row, Version
 from veena.errors import RemoteProtocolError
 
@@ -72,6 +74,11 @@ class InterestTable:
     def digest(self, unit: Unit) -> Digest | None:
         return self._digests.get(unit)
 
+    @property
+    def digest_limit(self) -> int:
+        """What each of the digests may take."""
+        return digest_limit(len(self._digests))
+
     def has_spoken(self, unit: Unit) -> bool:
         """Whether this unit's speaker was ever heard to the end: before that it may want anything."""
         return unit in self._marks
@@ -117,12 +124,20 @@ class InterestTable:
         if known is not None and known.version >= digest.version:
             return False
         self._check(digest.unit)
-        self._digests[digest.unit] = digest
+        self._keep(digest)
         self._note((digest.unit, b"digest"), digest.version, source)
         marks = self._mark(digest.unit)
         marks.clear()
         marks[digest.version[1]] = pair_of(digest.version)
         return True
+
+    def _keep(self, digest: Digest) -> None:
+        """Keep a digest within its share; one more unit makes the share of all smaller."""
+        self._digests[digest.unit] = digest
+        for unit, kept in self._digests.items():
+            parts = fitted(kept.parts, self.digest_limit)
+            if parts != kept.parts:
+                self._digests[unit] = Digest(unit, kept.version, parts)
 
     def _note(self, slot: Slot, version: Version, source: int | None) -> None:
         # At the end, even if an earlier row of the same want is still to be passed on: the order is that of versions.
@@ -190,6 +205,8 @@ class InterestTable:
         for unit in self.units():
             self._check(unit)
             assert self._latest[unit] >= max((row.version for row in self._rows.get(unit, {}).values()), default=())
+        for digest in self._digests.values():
+            assert size_of(digest.parts) <= self.digest_limit
         for unit, marks in self._marks.items():
             for speaker, pair in marks.items():
                 said = self._digests[unit] if unit in self._digests else self._rows[unit][mark_key(speaker)]
@@ -216,7 +233,7 @@ def frames(items: list[Row | Digest]) -> list[Interest]:
     digests: list[Digest] = []
     size = 0
     for item in items:
-        weight = len(item.payload) if isinstance(item, Row) else sum(len(part.data) for part in item.parts)
+        weight = len(item.payload) if isinstance(item, Row) else size_of(item.parts)
         if size + weight > MAX_FRAME_BYTES or len(rows) == MAX_ROWS or len(digests) == MAX_DIGESTS:
             found.append(Interest(tuple(rows), tuple(digests)))
             rows, digests, size = [], [], 0

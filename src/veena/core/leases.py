@@ -6,8 +6,14 @@ told before it. A broker that has heard nothing for a lease treats the unit as o
 part, waits for a lease and a margin and then no longer asks for that broker's acknowledgement. So one of the two always
 covers a subscription, and a dead broker blocks nobody for longer than that (design §5).
 
-A unit that is known but out of reach wants all too: its events are kept for it. Which units are known outlives a
-restart: otherwise a broker that comes back would believe itself alone.
+A unit that is known but out of reach wants all too: its events are kept for it, for as long as it is known. It is
+forgotten when no event is kept that long (`Settings.forget_wants_ns`); sooner, a unit that returns would miss some.
+Which units are known outlives a restart: otherwise a broker that comes back would believe itself alone.
+
+A broker that was never there before may come in while its own unit is out of its reach, and meet outsiders first. From
+them it hears that others speak for its unit, and not who is in it: until somebody inside has told it everything, or
+those others have been out of reach for as long as any unit that is then forgotten, it has not *met* its unit. It takes
+nothing on for the unit, and nothing that it says or accepts counts for all of it.
 
 The invariant: a unit that is not doubted has told its wants completely, is in reach, and was heard within the lease.
 
@@ -26,23 +32,36 @@ class Leases:
     """Known units, and how fresh what they said is."""
 
     def __init__(
-        self, network: NetworkMap, table: InterestTable, settings: Settings, known: tuple[Unit, ...], now_ns: int
+        self,
+        network: NetworkMap,
+        table: InterestTable,
+        settings: Settings,
+        known: tuple[Unit, ...],
+        now_ns: int,
+        is_newcomer: bool = False,
     ) -> None:
         self._map = network
         self._table = table
         self._lease_ns = settings.lease_ns
+        self._forget_ns = settings.forget_wants_ns
         #: After so long nobody waits for a unit any more: its own lease of us has run out before. The margin is for
         #: signs of life that were under way.
         self.patience_ns = settings.lease_ns + settings.lease_ns // 3
         self.now_ns = now_ns
-        #: Until then a broker that knows nobody may simply not have met its neighbours.
-        self.alone_from_ns = now_ns + settings.suspect_after_ns
+        #: Until then a broker that knows nobody may simply not have met its neighbours. One that came into a network
+        #: is never alone: somebody let it in.
+        self._alone_from_ns = now_ns + settings.suspect_after_ns
+        self._is_newcomer = is_newcomer
         self._known: dict[Unit, None] = {unit: None for unit in known if self._is_vertex(unit)}
         #: Since when a known unit is out of reach.
         self._left_ns: dict[Unit, int] = dict.fromkeys(self._known, now_ns)
         #: When a unit that nobody waited for came back, for a while: what happened meanwhile is told after that.
         self._returned_ns: dict[Unit, int] = {}
         self._heard_ns: dict[Unit, int] = {}
+        #: The lowest level of a link over which everything was told: whoever is beyond it has met the units above.
+        self._met = min([network.levels, *map(network.level, self._known), *self._kept_levels(known)])
+        #: Since when others are heard to speak for an own unit that was not met, by level.
+        self._unmet_ns: dict[int, int] = {}
         self._is_new = False
         self._map_version = -1
         self._doubted: tuple[Unit, ...] = ()
@@ -57,6 +76,40 @@ class Leases:
         host = self._map.host
         return 0 < len(unit) <= len(host) and unit[:-1] == host[: len(unit) - 1] and unit != host[: len(unit)]
 
+    def _kept_levels(self, known: tuple[Unit, ...]) -> list[int]:
+        """An own unit among those that were known in a former life was met then (`take_known`)."""
+        host = self._map.host
+        return [self._map.level(unit) - 1 for unit in known if len(unit) < len(host) and unit == host[: len(unit)]]
+
+    def told_everything(self, level: int) -> None:
+        """A neighbour over a link of this level has told everything that it knows."""
+        if level < self._met:
+            self._met = level
+            self.changes += 1
+            for above in [each for each in self._unmet_ns if each > level]:
+                del self._unmet_ns[above]
+
+    def heard_of_others(self, level: int) -> None:
+        """Somebody else speaks, or spoke, for the host's own unit of this level."""
+        if 0 < level <= self._met and level not in self._unmet_ns:
+            self._unmet_ns[level] = self.now_ns
+            self.changes += 1
+
+    def has_met(self, level: int) -> bool:
+        """Whether this broker can know who is in its own unit of this level."""
+        since = self._unmet_ns.get(level)
+        return since is None or self.now_ns >= since + self._forget_ns
+
+    def may_be_alone_from(self) -> int | None:
+        """From when on this broker can say who must hear of a subscription: 0 for always, None for not before others
+        have told it everything."""
+        if self._is_newcomer and self._met == self._map.levels:
+            return None
+        return 0 if self._known else self._alone_from_ns
+
+    def has_met_all(self) -> bool:
+        return all(map(self.has_met, self._unmet_ns))
+
     def known(self) -> list[Unit]:
         return list(self._known)
 
@@ -66,11 +119,14 @@ class Leases:
         return [unit for unit in self._known if len(unit) == size]
 
     def take_known(self) -> tuple[Unit, ...] | None:
-        """All known units, if there are others than when this was asked last."""
+        """All known units, if there are others than when this was asked last; with them own units that were met and in
+        which nobody else is left."""
         if not self._is_new:
             return None
         self._is_new = False
-        return tuple(sorted(self._known))
+        lowest = min(map(self._map.level, self._known), default=self._map.levels)
+        alone = [self._map.own(level) for level in range(self._met + 1, min(lowest + 1, self._map.levels))]
+        return tuple(sorted([*self._known, *alone]))
 
     def sync(self) -> None:
         """Look at the map if it has changed."""
@@ -160,6 +216,8 @@ class Leases:
         parts = [unit for unit in self.siblings(level - 1) if self.must_acknowledge(unit)]
         doubted = self.doubted()
         own = self._map.own(level - 1)
+        if not self.has_met(level):
+            return False
         if any(self._map.level(unit) < level for unit in self._returned()):
             return False
         return (level == 1 or self._table.has_spoken(own)) and all(

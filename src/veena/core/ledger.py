@@ -1,7 +1,8 @@
 """Tickets of the disk: what is written in one input is one `Store`, and what waits for it is called when it is synced.
 
 The invariant: nothing that depends on a write happens before its ticket was answered, and tickets are answered once,
-in their order. A write that failed calls what the writer left for that case: nothing was kept.
+in their order. A write that failed calls what the writer left for that case: nothing was kept. One that nobody can be
+refused for, because its event was taken on for others, is *stubborn*: it is written again until the disk takes it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from veena.errors import LocalProtocolError
 Then = Callable[[int], None]
 #: Called with the reason and the time.
 Otherwise = Callable[[str, int], None]
+Waiting = tuple[Then | None, Otherwise | None]
 
 
 class Ledger:
@@ -23,14 +25,26 @@ class Ledger:
 
     def __init__(self) -> None:
         self._writes: list[Write] = []
-        self._waiting: list[tuple[Then | None, Otherwise | None]] = []
-        self._open: dict[int, list[tuple[Then | None, Otherwise | None]]] = {}
+        self._waiting: list[Waiting] = []
+        self._open: dict[int, list[Waiting]] = {}
         self._ticket = 0
+        #: Stubborn writes that failed.
+        self._again: list[tuple[Write, Then | None]] = []
 
-    def write(self, write: Write, then: Then | None = None, otherwise: Otherwise | None = None) -> None:
+    def write(
+        self, write: Write, then: Then | None = None, otherwise: Otherwise | None = None, *, stubborn: bool = False
+    ) -> None:
         self._writes.append(write)
-        if then is not None or otherwise is not None:
+        if stubborn:
+            self._waiting.append((then, lambda reason, now_ns: self._again.append((write, then))))
+        elif then is not None or otherwise is not None:
             self._waiting.append((then, otherwise))
+
+    def write_again(self) -> None:
+        """Try stubborn writes again that have failed."""
+        again, self._again = self._again, []
+        for write, then in again:
+            self.write(write, then, stubborn=True)
 
     def flush(self) -> list[Store]:
         """Everything that was written since the last time, under one ticket."""
@@ -52,7 +66,7 @@ class Ledger:
             if otherwise is not None:
                 otherwise(reason, now_ns)
 
-    def _take(self, ticket: int) -> list[tuple[Then | None, Otherwise | None]]:
+    def _take(self, ticket: int) -> list[Waiting]:
         if ticket not in self._open:
             raise LocalProtocolError(f"ticket {ticket} was never given out, or was answered before")
         return self._open.pop(ticket)

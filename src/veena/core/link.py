@@ -6,6 +6,12 @@ Failure is first suspected, then confirmed or cleared (FLT-02): a link is suspec
 `suspect_after_ns`, or when a heartbeat goes unanswered although the peer speaks (FLT-03: a crowded link, a slow
 process). A suspected link is announced as absent, so that nobody's path uses it; it is closed when the suspicion lasts.
 
+Control and acknowledgements always go. Events go at once while the transport has room for them, which is for ever where
+its driver has told no bound (`LinkRoom`), and, over a transport that loses frames, while the channel's window is not
+full; otherwise they wait in their lanes (`lanes`). A frame gets its number when it goes: until then an event is known
+by a ticket, a number below zero, and `on_sent` tells which number it became. Best effort is bounded, and what is too
+much is dropped; what is reliable is kept by its flight anyway, so the bounds of the flights are those of its lanes.
+
 The load of the way out becomes one of three cost steps with hysteresis (LCM-03): a step is taken when the load passes
 its threshold and left when the load has fallen well below it, so that a load near a threshold announces nothing.
 
@@ -14,18 +20,20 @@ The invariant: a link has a connection id exactly from its Hello to its end, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
 
 from veena.address import Address, format_address, link_level
-from veena.core.boundary import Numbered
+from veena.core.boundary import LinkRoom, Numbered
 from veena.core.channel import AnyFrame, Channel, ChannelStatistics
 from veena.core.connection import ABSENT
 from veena.core.disk import Identity
+from veena.core.event_frame import COPY, NO_TTL, EventFrame, header_size
 from veena.core.frames import MAX_HEARTBEAT_MS, Frame, Goodbye, Heartbeat, Hello, Received
-from veena.core.settings import Settings
+from veena.core.lanes import BEST_EFFORT, Lanes
+from veena.core.settings import MILLISECOND_NS, Settings
 from veena.core.setup_frames import SetupCancel, SetupRequest
 from veena.core.wire_header import VERSION, VERSION_LOW
 from veena.errors import LocalProtocolError, RemoteProtocolError
@@ -37,6 +45,12 @@ GREETINGS: tuple[type[Frame], ...] = (Hello, SetupRequest, SetupCancel)
 #: Utilisation at which step 1 and step 2 are taken, and how far below it they are left.
 LOAD_STEPS = (0.7, 0.9)
 LOAD_HYSTERESIS = 0.2
+#: Best-effort events that wait for room on one link, and their bytes: a second of a link of 4 MiB a second. Who waits
+#: longer is of little use to anybody.
+MAX_WAITING_EVENTS = 16_384
+MAX_WAITING_BYTES = 4 << 20
+#: Told when an event that had to wait has gone: connection, ticket, number (0 if its life was over), time.
+OnSent = Callable[[int, int, int, int], None]
 
 
 class LinkState(Enum):
@@ -60,6 +74,12 @@ class LinkStatistics:
     connection: int | None
     round_trip_ns: int | None
     channel: ChannelStatistics
+    #: Events that wait for room, and their bytes; best-effort ones that were dropped for want of it; those whose time
+    #: to live was over before there was room.
+    waiting: int = 0
+    waiting_bytes: int = 0
+    dropped: int = 0
+    expired: int = 0
 
 
 class Link:
@@ -91,6 +111,16 @@ class Link:
         self._settings = settings
         self.ordered = ordered
         self._channel = Channel(ordered, settings.retransmit_ns)
+        #: What waits for room; None where nothing ever has to.
+        self._lanes: Lanes[int] | None = None if ordered else Lanes()
+        #: Bytes of events that the transport takes now; None for any number.
+        self._room: int | None = None
+        self._header_size = header_size(settings.levels, settings.fanout)
+        self._last_ticket = 0
+        self._dropped = self._expired = 0
+        self.on_sent: OnSent = lambda connection, ticket, number, now_ns: None
+        #: Told of best-effort events that are not sent after all, and whether their time to live was over.
+        self.on_lost: Callable[[EventFrame, bool, int], None] | None = None
         self._suspect_after_ns = settings.suspect_after_ns
         self._answer_within_ns = settings.answer_within_ns
         self._opened_ns = now_ns
@@ -109,7 +139,9 @@ class Link:
         self.send(hello, now_ns)
 
     def send(self, frame: AnyFrame, now_ns: int) -> int:
-        """Put a frame into the sequence; its number."""
+        """Put a frame into the sequence; its number, or the ticket of an event that has to wait."""
+        if self._lanes is not None and type(frame) is EventFrame:
+            return self._send_in_turn(frame, self._lanes, now_ns)
         if not self.ordered:
             self._due_ns = None
         number = self._channel.next_number
@@ -119,9 +151,80 @@ class Link:
             self.blocked = str(error)
         return number
 
-    def take_back(self, duties: int) -> list[int]:
-        """Strip these units from what is not on its way yet; the numbers of the copies that this concerns."""
-        return self._channel.take_back(duties)
+    # --- events in turn ---
+
+    def _send_in_turn(self, frame: EventFrame, lanes: Lanes[int], now_ns: int) -> int:
+        size = self._header_size + len(frame.tail)
+        if not lanes.events and self._has_room():
+            return self._transmit(frame, size, now_ns)
+        self._last_ticket -= 1
+        is_mortal = frame.ttl_ms != NO_TTL and not frame.flags & COPY  # its origin waits for every copy to be kept
+        lanes.put(frame, size, now_ns + frame.ttl_ms * MILLISECOND_NS if is_mortal else None, self._last_ticket)
+        if not frame.reliable:
+            self._drop_excess(lanes, now_ns)
+        return self._last_ticket
+
+    def _has_room(self) -> bool:
+        return (self._room is None or self._room > 0) and self._channel.has_room
+
+    def _transmit(self, frame: EventFrame, size: int, now_ns: int) -> int:
+        if self._room is not None:
+            self._room -= size
+        self._due_ns = None
+        number = self._channel.next_number
+        self.outbox += self._channel.send(frame, now_ns)
+        return number
+
+    def _drop_excess(self, lanes: Lanes[int], now_ns: int) -> None:
+        events, size = lanes.best_effort()
+        if events <= MAX_WAITING_EVENTS and size <= MAX_WAITING_BYTES:
+            return
+        self._expire(lanes, now_ns)
+        events, size = lanes.best_effort()
+        while events > MAX_WAITING_EVENTS or size > MAX_WAITING_BYTES:
+            oldest = lanes.drop_oldest(BEST_EFFORT)
+            size -= oldest.size
+            if self.on_lost is not None:
+                self.on_lost(oldest.frame, False, now_ns)
+            events -= 1
+            self._dropped += 1
+
+    def _expire(self, lanes: Lanes[int], now_ns: int) -> None:
+        for waiting in lanes.expire(now_ns):
+            self._expired += 1
+            if self.on_lost is not None and not waiting.frame.reliable:
+                self.on_lost(waiting.frame, True, now_ns)
+            self._tell_sent(waiting.note, 0, now_ns)
+
+    def room(self, size: int | None, now_ns: int) -> None:
+        """The transport takes so many bytes of events from now on; None for any number."""
+        self._room = size
+        if self._lanes is None and size is not None:
+            self._lanes = Lanes()
+        self.drain(now_ns)
+        if size is None and self.ordered:
+            self._lanes = None
+
+    def drain(self, now_ns: int) -> None:
+        """Send what waits, as far as there is room."""
+        lanes = self._lanes
+        if lanes is None or not lanes.events:
+            return
+        self._expire(lanes, now_ns)
+        while self._has_room():
+            waiting = lanes.take()
+            if waiting is None:
+                return
+            number = self._transmit(waiting.frame_now(now_ns), waiting.size, now_ns)
+            self._tell_sent(waiting.note, number, now_ns)
+
+    def _tell_sent(self, ticket: int, number: int, now_ns: int) -> None:
+        assert self.connection is not None, "events go over open links alone"
+        self.on_sent(self.connection, ticket, number, now_ns)
+
+    def take_back(self, duties: int) -> list[tuple[int, int]]:
+        """Strip these units from the events that wait; their tickets, and what was stripped of each (DUP-06)."""
+        return [] if self._lanes is None else self._lanes.take_back(duties)
 
     def tell(self, frames: Sequence[Frame], now_ns: int) -> None:
         for frame in frames:
@@ -148,6 +251,7 @@ class Link:
     def _outside_sequence(self, frame: AnyFrame, now_ns: int) -> list[Numbered]:
         if type(frame) is Received:
             self.outbox += self._channel.acknowledged(frame, now_ns)
+            self.drain(now_ns)
             return []
         if type(frame) is Goodbye:
             return [(0, frame)]
@@ -266,6 +370,7 @@ class Link:
         return due if again is None else min(due, again)
 
     def statistics(self) -> LinkStatistics:
+        lanes = self._lanes
         return LinkStatistics(
             self.number,
             self.state,
@@ -273,12 +378,26 @@ class Link:
             self.connection,
             self._round_trip_ns,
             self._channel.statistics(),
+            0 if lanes is None else lanes.events,
+            0 if lanes is None else lanes.bytes,
+            self._dropped,
+            self._expired,
         )
 
     def check(self) -> None:
         assert (self.connection is None) == (self.neighbour is None)
         assert (self.state is LinkState.GREETING) == (self.connection is None)
         self._channel.check()
+        if self._lanes is not None:
+            self._lanes.check()
+            assert not (self._lanes.events and self._has_room()), "nothing waits while there is room"
+
+
+def tell_room(links: Mapping[int, Link], given: LinkRoom, now_ns: int) -> None:
+    """What a driver says of a link, if it is still there."""
+    link = links.get(given.link)
+    if link is not None:
+        link.room(given.bytes, now_ns)
 
 
 def connection_id(one: Hello, other: Hello) -> int:

@@ -190,9 +190,10 @@ class NetworkMap:
             assert unit == self.host or self.host[: len(unit)] != unit, "no vertex for a unit that the host is in"
             assert self.host[: len(unit) - 1] == unit[:-1], "every vertex is a sibling of an own unit"
             assert others or unit == self.host, "no vertex without an edge"
+            level = self.level(unit)
             for other, edge in others.items():
                 assert self._edges[other][unit] is edge, "an edge stands in both directions"
                 assert edge.connections, "an edge has a connection"
-                assert edge.base == link_cost(self.level(unit), self.level(other))
+                assert edge.base == link_cost(level, self.level(other))
                 total += len(edge.connections)
         assert total == 2 * len(self._placed), "every connection is placed once"

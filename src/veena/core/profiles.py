@@ -17,16 +17,19 @@ from veena.core.boundary import Active, ClientDown, ClientInput, ClientRefused, 
 from veena.core.claimant import Claimant
 from veena.core.claims import MAX_JUMP, Claims, check_version, have_frames
 from veena.core.clients import Clients
+from veena.core.digest import check_parts, size_of
 from veena.core.frames import Frame
 from veena.core.interest import InterestMap
 from veena.core.interest_frames import STANDING, Claim, Digest, Have, Interest, Row, Version
-from veena.core.interest_table import InterestTable, frames, mark_key
+from veena.core.interest_table import DIGEST_LEVEL, InterestTable, frames, mark_key
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
+from veena.core.records import Records
 from veena.core.settings import Settings
 from veena.core.speaker import Speakers
 from veena.core.superseded import Superseded
 from veena.core.want import Want, unreadable, want_of
+from veena.core.whereabouts import INTERNAL
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
 
 #: What a client may present of what it has had: as many streams as an end remembers.
@@ -59,13 +62,14 @@ class Profiles:
     ) -> None:
         self._map = network
         self._settings = settings
+        self.records = Records(network.host, settings, now_ns)
         self.clients = Clients(network.host)
         self.table = InterestTable(network.host)
         self.interest = InterestMap(network, self.table, settings.fanout, settings.top)
         self.beyond = Beyond(network, self.table, settings.top)
         if known:
             self.beyond.restarted(now_ns)
-        self.leases = Leases(network, self.table, settings, known, now_ns)
+        self.leases = Leases(network, self.table, settings, known, now_ns, is_newcomer)
         self.table.doubted = self.leases.doubted
         self.claims = Claims(network, self.leases)
         self.superseded = Superseded(self.claims)
@@ -76,8 +80,8 @@ class Profiles:
             network, self.table, self.leases, self.claims, settings, self.beyond.is_settled, incarnation
         )
         self.acknowledgements = Acknowledgements(network, self.table, self.leases, self.claims)
-        #: Whether what others told is complete, as far as the neighbours know it.
-        self.is_ready = not known and not is_newcomer
+        #: Whether a neighbour has told everything that it knows; who begins a network waits for nobody.
+        self._is_told = not self.leases.known() and not is_newcomer
         self._elected_version = -1
         self._transitions = [0] * network.levels
 
@@ -87,13 +91,18 @@ class Profiles:
         """What a client asks for; a refusal if it cannot be."""
         subscription = given.subscription if isinstance(given, Subscribe | Unsubscribe) else None
         try:
-            self._client(given, now_ns)
+            want = self._client(given, now_ns)
         except (LocalProtocolError, InvalidConstraint) as error:
             return [ClientRefused(given.session, subscription, str(error))]
+        if self.records.is_on:
+            self.records.client(given, want, now_ns)
         return []
 
-    def _client(self, given: ClientInput, now_ns: int) -> None:
+    def _client(self, given: ClientInput, now_ns: int) -> Want | None:
+        """Do it; what is told to others from now on."""
         if isinstance(given, ClientUp):
+            if given.session >= 0 and given.client_id.startswith(INTERNAL):
+                raise LocalProtocolError(f"client id {given.client_id!r}: ids that begin with ~ are the brokers' own")
             if len(given.had) + len(given.skips) > MAX_PRESENTED:
                 raise LocalProtocolError(
                     f"client {given.client_id} says it has had events of {len(given.had) + len(given.skips)} streams:"
@@ -102,7 +111,8 @@ class Profiles:
             reach = self.clients.open(given.session, given.client_id, given.reachable, given.attributes)
             if reach is not None:
                 self._count(reach, True, now_ns)
-        elif isinstance(given, ClientDown):
+            return reach
+        if isinstance(given, ClientDown):
             lingers = given.lost and self._settings.grace_ns > 0
             self.acknowledgements.close(given.session)
             for want in self.clients.close(given.session, now_ns + self._settings.grace_ns if lingers else None):
@@ -113,9 +123,23 @@ class Profiles:
             )
             self._count(want, True, now_ns)
             self.acknowledgements.add(given.session, given.subscription, want)
-        else:
+            return want
+        elif isinstance(given, Unsubscribe):
             self._count(self.clients.unsubscribe(given.session, given.subscription), False, now_ns)
             self.acknowledgements.remove(given.session, given.subscription)
+        return None
+
+    def silence(self, session: int, now_ns: int) -> None:
+        """Tell nobody any longer what a session wants; events that come all the same are still matched with it."""
+        if self.records.is_on:
+            self.records.moved(session, now_ns)
+        self.acknowledgements.close(session)
+        for want in self.clients.wants(session):
+            self._count(want, False, now_ns)
+
+    def drop_silent(self, session: int) -> None:
+        """End a session that was silenced."""
+        self.clients.close(session)
 
     def _count(self, want: Want, more: bool, now_ns: int) -> None:
         own = self.speakers.own
@@ -132,7 +156,10 @@ class Profiles:
 
     def active(self) -> list[Active]:
         """The subscriptions that were acknowledged further since this was asked last."""
-        return self.acknowledgements.review()
+        found = self.acknowledgements.review()
+        if self.records.is_on and found:
+            self.records.active(found, self.leases.now_ns)
+        return found
 
     # --- what others say ---
 
@@ -150,6 +177,7 @@ class Profiles:
             self._check(row)
         for digest in frame.digests:
             self._check_version(digest.unit, digest.version)
+            self._check_digest(digest)
         for row in rows:
             self._learn(row, link, now_ns)
         for digest in frame.digests:
@@ -165,6 +193,12 @@ class Profiles:
             reason = unreadable(want.kind, want.payload)
             if reason is not None:
                 raise RemoteProtocolError(f"a row of {row.unit} holds no {want.engine} constraint: {reason}")
+
+    def _check_digest(self, digest: Digest) -> None:
+        level = self._map.level(digest.unit)
+        if level < DIGEST_LEVEL:
+            raise RemoteProtocolError(f"a digest of {digest.unit}: wants of a level-{level} unit are told as rows")
+        check_parts(digest.parts, level, self._map.levels)
 
     def _check_version(self, unit: Unit, version: Version) -> None:
         check_version(unit, version, self._map.levels)
@@ -186,27 +220,40 @@ class Profiles:
             else:
                 self.claims.learn(claim, link)
 
-    def snapshot_taken(self) -> None:
-        """A neighbour has told everything that it knows."""
-        self.is_ready = True
+    @property
+    def is_ready(self) -> bool:
+        """Whether what others told is complete, as far as the neighbours know it: events can be accepted."""
+        return self._is_told and self.leases.has_met_all()
+
+    def snapshot_taken(self, level: int) -> None:
+        """A neighbour over a link of this level has told everything that it knows."""
+        self._is_told = True
+        self.leases.told_everything(level)
 
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:
         news = self.table.learn(row, source, now_ns)
         if news is not None:
             self.leases.note(row.unit)
+            self._note_speaker(row.unit, row.version)
             self.acknowledgements.heard(*news)
             self.interest.heard(*news)
             self.speakers.heard(*news, now_ns)
             self.beyond.heard(*news)
 
+    def _note_speaker(self, unit: Unit, version: Version) -> None:
+        if version[1] != self._map.host and unit == self._map.host[: len(unit)]:
+            self.leases.heard_of_others(self._map.level(unit))
+
     def _learn_digest(self, digest: Digest, source: int | None, now_ns: int) -> None:
         before = self.table.digest(digest.unit)
         if self.table.learn_digest(digest, source):
-            self.leases.note(digest.unit)
-            self.acknowledgements.heard_digest(digest.unit)
-            self.interest.heard_digest(self.superseded.effective(before, digest))
-            self.speakers.heard_digest(digest, now_ns)
-            self.beyond.heard_digest(digest)
+            kept = self.table.digest(digest.unit) or digest
+            self.leases.note(kept.unit)
+            self._note_speaker(digest.unit, digest.version)
+            self.acknowledgements.heard_digest(kept.unit)
+            self.interest.heard_digest(self.superseded.effective(before, kept))
+            self.speakers.heard_digest(kept, now_ns)
+            self.beyond.heard_digest(kept)
 
     # --- time ---
 
@@ -221,7 +268,7 @@ class Profiles:
                 self._learn(item, None, now_ns)
             else:
                 self._learn_digest(item, None, now_ns)
-        self.table.expire(now_ns - self._settings.tombstone_ns)
+        self.table.expire(now_ns - 2 * self._settings.forget_wants_ns)
         self.claimant.review(self.speakers.levels(), now_ns)
         self.beyond.tick(now_ns)
 
@@ -236,7 +283,7 @@ class Profiles:
     def reconcile(self, now_ns: int) -> bool:
         """Forget units that have been out of reach for long; whether something was forgotten."""
         self.leases.sync()
-        gone = self.leases.gone_since(now_ns - self._settings.tombstone_ns // 2)
+        gone = self.leases.gone_since(now_ns - self._settings.forget_wants_ns)
         for unit in gone:
             for row in self.table.forget(unit):
                 self.acknowledgements.heard(row, None)
@@ -249,6 +296,10 @@ class Profiles:
             self.leases.forget(unit)
         return bool(gone)
 
+    def all_known(self) -> list[Unit]:
+        """The other units around this broker, in reach or not, of this life or an earlier one."""
+        return list(dict.fromkeys((*self.interest.vertices(), *self.leases.known())))
+
     def take_known(self) -> tuple[Unit, ...] | None:
         """The units around this broker that it has heard of, if there are others than when this was asked last."""
         return self.leases.take_known()
@@ -257,7 +308,7 @@ class Profiles:
         parts = (self.speakers, self.clients, self.claimant, self.acknowledgements, self.beyond)
         due = [part.next_wakeup() for part in parts]
         departure = self.leases.oldest_departure()
-        due.append(None if departure is None else departure + self._settings.tombstone_ns // 2)
+        due.append(None if departure is None else departure + self._settings.forget_wants_ns)
         return min((time for time in due if time is not None), default=None)
 
     # --- passing on ---
@@ -288,7 +339,7 @@ class Profiles:
             clients.sessions,
             clients.subscriptions,
             len(self.table),
-            sum(len(part.data) for digest in digests if digest is not None for part in digest.parts),
+            sum(size_of(digest.parts) for digest in digests if digest is not None),
             tuple(self.speakers.levels()),
             tuple(self._transitions),
         )
@@ -302,3 +353,4 @@ class Profiles:
         self.claimant.check()
         self.acknowledgements.check()
         self.beyond.check()
+        self.records.check()

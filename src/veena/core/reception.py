@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from veena.address import Address
 from veena.core.boundary import AskToSpeak, Effect, MaySpeak, Merged, Restart
 from veena.core.courier import Courier
 from veena.core.disk import Identity
@@ -36,7 +39,9 @@ class Reception:
         self._identity = identity
         self._network_name = network_name
         self.membership = membership
-        self._courier = courier
+        self.courier = courier
+        #: What else comes from afar, and who takes it: frame, origin, time.
+        self.routed: dict[type[Frame], Callable[[Frame, Address, int], None]] = {}
         self._map, self._table = surroundings
         self._links = links
         self._open = open_links
@@ -52,10 +57,16 @@ class Reception:
 
     def take_routed(self, frame: Routed, now_ns: int) -> list[Effect]:
         """A frame that came from afar, or is on its way to there."""
-        inner = self._courier.take(frame, now_ns)
-        if inner is None or not self.handles(inner) or isinstance(inner, Renumber):
+        inner = self.courier.take(frame, now_ns)
+        if inner is None or isinstance(inner, Renumber):
+            return []
+        handler = self.routed.get(type(inner))
+        if handler is None and not self.handles(inner):
             return []
         try:
+            if handler is not None:
+                handler(inner, frame.origin, now_ns)
+                return []
             return self._consult(inner, Peer(frame.origin), now_ns)
         except VeenaError:
             return []  # the fault of its origin: the neighbour who passed it on is innocent
@@ -101,8 +112,8 @@ class Reception:
             for link in self._open.values():
                 if link.neighbour == each.to:
                     link.send(each.frame, now_ns)
-        elif not self._courier.is_here(each.to):
-            self._courier.send(each.to, each.frame, now_ns)
+        elif not self.courier.is_here(each.to):
+            self.courier.send(each.to, each.frame, now_ns)
         else:
             return self._consult(each.frame, Peer(self._identity.address), now_ns)
         return []

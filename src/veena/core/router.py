@@ -11,8 +11,9 @@ copy that serves other units is lost); a hop depends on the announced map alone,
 events overtake each other and the end drops the slower one as old); the same neighbour over a new connection is a new
 hop (else what was in flight is lost); a done duty is forgotten, and the end drops what its clients have had.
 
-A unit that cannot be reached, or for which there is no room, is refused (`refusal`): the upstream holds it. Best-effort
-events have no duties: they are passed on or dropped; the trace stops one that comes back.
+A unit that cannot be reached or entered, or for which there is no room, is refused (`refusal`): the upstream holds it.
+A newcomer cannot enter a unit of its own before it has met somebody in it (`leases`): it would find nobody there.
+Best-effort events have no duties: they are passed on or dropped; the trace stops one that comes back.
 
 The invariant: for each connection and destination, when an event is sent every earlier open one of its publisher and
 lane was sent before on that connection, or everybody in the destination has it.
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from veena.address import Unit
+from veena.address import Address, Unit, identifiers
 from veena.core.disk import EventKey
 from veena.core.duties import Duties
 from veena.core.ends import Ends, Outcome
@@ -34,6 +35,8 @@ from veena.core.hops import Hops
 from veena.core.interest import InterestMap
 from veena.core.link import Link
 from veena.core.map import NetworkMap
+from veena.core.notes import What
+from veena.core.records import Records
 from veena.core.refusal import Refusals
 from veena.errors import InvalidEvent, RemoteProtocolError
 
@@ -82,7 +85,9 @@ class Router:
         interest: InterestMap,
         ends: Ends,
         fanout: int,
+        records: Records,
     ) -> None:
+        self.records = records
         self._map = network
         self._hops = hops
         self._links = links
@@ -103,6 +108,8 @@ class Router:
         #: A connection came or went, or a refusal: hops have to be looked at although the map may be the same.
         self.is_stale = False
         self.looks_again: LooksAgain = lambda connection, flight, now_ns: True
+        #: Whether this broker can know who is in its own unit of a level: otherwise it must not enter it for others.
+        self.has_met: Callable[[int], bool] = lambda level: True
         self.statistics = RouterStatistics()
 
     # --- copies ---
@@ -116,7 +123,7 @@ class Router:
         if frame.flags & RELIABLE:
             self.take(link.connection, number, frame, now_ns)
         else:
-            self.pass_on(frame, now_ns)
+            self.pass_on(frame, now_ns, link.connection)
 
     def take(self, source: int, number: int, frame: EventFrame, now_ns: int) -> None:
         """Take on the duties of a copy; those already taken get one more claim, those already done are answered."""
@@ -137,12 +144,21 @@ class Router:
                 f"event {frame.incarnation}:{frame.timestamp}:{frame.sequence} comes again and again"
             )
         named = to_serve & self._own
+        if named and not self._may_enter(named):
+            self._refuse(source, named, now_ns)
+            to_serve, named = to_serve & ~named, 0
         if named:
             to_serve = (to_serve & ~named) | self._expand(flight, named)
+        if self.records.hops:
+            self._note_taken(source, frame, to_serve, now_ns)
         pending = to_serve & ~flight.done
+        if flight.adopted and source != LOG:
+            pending &= ~(flight.adopted & flight.logged())  # this log answers for them: nobody need wait for the absent
         if not pending:
             self.duties.acknowledge(source, number)
             return
+        if frame.flags & BACKLOG:
+            flight.late |= pending
         fresh = self.duties.claim(flight, source, number, pending)
         self.statistics.repeated += pending != fresh
         if fresh & self.me:
@@ -154,6 +170,10 @@ class Router:
         stuck = self._forward(flight, fresh & ~self.me, now_ns)
         if stuck:
             self._stuck(flight, stuck, now_ns)
+
+    def _may_enter(self, own: int) -> bool:
+        """Whether this broker can find the duties inside one of its own units."""
+        return self.has_met((own.bit_length() - 1) // self._fanout)
 
     def _expand(self, flight: Flight, named: int) -> int:
         """The copy has entered an own unit: the duties inside it (rule 1)."""
@@ -168,7 +188,7 @@ class Router:
             return 0  # its publisher's fault, and nobody can match it
         return self.me | wanted & ((1 << (level * self._fanout)) - 1)
 
-    def pass_on(self, frame: EventFrame, now_ns: int) -> None:
+    def pass_on(self, frame: EventFrame, now_ns: int, source: int = LOG) -> None:
         """A best-effort event: deliver, send on, forget."""
         if self.is_stale or self._map.version != self._version:
             self.reroute(now_ns)
@@ -177,10 +197,16 @@ class Router:
         named = to_serve & self._own
         if named:
             to_serve = (to_serve & ~named) | self._expand(flight, named)
+        if self.records.hops:
+            self._note_taken(source, frame, to_serve, now_ns)
         if to_serve & self.me:
             self._ends.deliver(flight, now_ns)
         stuck = self._forward(flight, to_serve & ~self.me, now_ns)
         self.statistics.dropped += bool(stuck)
+        if stuck and self.records.is_on:
+            self.records.note(
+                frame, What.DROPPED, now_ns, units=self.units(stuck), text="best effort: there was no way to the unit"
+            )
 
     # --- hops ---
 
@@ -221,30 +247,46 @@ class Router:
             unit = self._units[bit] = (*self._map.own(level)[:-1], identifier)
         return unit
 
+    def units(self, mask: int) -> tuple[Unit, ...]:
+        return tuple(self.unit(1 << at) for at in identifiers(mask))
+
+    def _note_taken(self, source: int, frame: EventFrame, duties: int, now_ns: int) -> None:
+        link = self._links.get(source)
+        peer = link.neighbour or () if link is not None else ()
+        self.records.note(frame, What.TAKEN, now_ns, units=self.units(duties), peer=peer, connection=source)
+
     def _send(self, connection: int, flight: Flight, duties: int, now_ns: int) -> None:
         link, frame = self._links[connection], flight.frame
         shift = link.level * self._fanout
         ttl_ms = flight.ttl_ms(now_ns)
         if ttl_ms == 0:
-            self.expire(flight, now_ns)
+            self.expire(flight, now_ns, duties)
             return
         assert link.neighbour is not None
         far = 1 << (shift + link.neighbour[-1 - link.level])
         if link.level > 1 and duties & far and not self.looks_again(connection, flight, now_ns):
             self.statistics.stopped_at_gate += 1
+            if self.records.is_on:
+                self.records.note(frame, What.STOPPED, now_ns, units=self.units(far), peer=link.neighbour)
             self.duties.complete(flight, far, now_ns)
             duties &= ~far
             if not duties:
                 return
         if not frame.flags & RELIABLE and frame.served >> shift << shift & far:
             self.statistics.dropped += 1  # it has been there: maps differ for a moment, and nothing is lost by waiting
+            if self.records.is_on:
+                text = "best effort: it came back on its way"
+                self.records.note(frame, What.DROPPED, now_ns, units=self.units(duties), text=text)
             return
         served = frame.served >> shift << shift | far | 1 << (shift + self._map.own(link.level)[-1])
         copy = frame.copy(duties, served, ttl_ms)
-        if duties & flight.adopted:
+        if duties & (flight.adopted | flight.late):
             copy.flags |= BACKLOG
         number = link.send(copy, now_ns)
         self.statistics.copies_out += 1
+        if self.records.hops:
+            units = self.units(duties)
+            self.records.note(frame, What.SENT, now_ns, units=units, peer=link.neighbour, connection=connection)
         if frame.flags & RELIABLE:
             self._sent.setdefault(connection, {})[number] = (flight, duties)
 
@@ -275,13 +317,27 @@ class Router:
         All of it for these units, so that no later event is left there without the earlier ones. What is on its way
         stays where it is: a relay that has it holds it in order, and if it gets through, so much the better.
         """
-        for connection, sent in self._sent.items():
-            link = self._links.get(connection)
-            for number in link.take_back(moved) if link is not None else ():
-                self.statistics.taken_back += 1
-                flight, duties = sent.pop(number)
-                if duties & ~moved:
-                    sent[number] = (flight, duties & ~moved)
+        for connection in self._sent:
+            self._take_back_from(connection, moved)
+
+    def _take_back_from(self, connection: int, moved: int) -> None:
+        link, sent = self._links.get(connection), self._sent.get(connection, {})
+        for ticket, stripped in link.take_back(moved) if link is not None else ():
+            self.statistics.taken_back += 1
+            flight, duties = sent.pop(ticket)
+            if duties & ~stripped:
+                sent[ticket] = (flight, duties & ~stripped)
+
+    def numbered(self, connection: int, ticket: int, number: int, now_ns: int) -> None:
+        """A copy that had to wait has gone under this number, or its life was over before (0)."""
+        sent = self._sent.get(connection, {})
+        found = sent.pop(ticket, None)
+        if found is None:
+            return
+        if number:
+            sent[number] = found
+        else:
+            self.expire(found[0], now_ns)
 
     # --- answers ---
 
@@ -301,8 +357,10 @@ class Router:
         for flight in flights:
             self.duties.complete(flight, self.me, now_ns)
 
-    def expire(self, flight: Flight, now_ns: int) -> None:
+    def expire(self, flight: Flight, now_ns: int, duties: int = 0) -> None:
         """Its time to live is over: that completes every duty."""
+        if self.records.is_on:
+            self.records.note(flight.frame, What.EXPIRED, now_ns, units=self.units(flight.open | duties))
         self.statistics.expired += bool(flight.open) or not flight.taken  # best effort takes nothing
         self.duties.complete(flight, flight.open, now_ns)
 
@@ -376,6 +434,7 @@ class Router:
         """The neighbour takes no duties for these units, from a copy on: they wait until it opens."""
         assert link.connection is not None
         mask = self.refusals.hold(link, frame.units)
+        self._take_back_from(link.connection, mask)  # what waits must not go behind `Held`
         sent = self._sent.get(link.connection, {})
         for number, (flight, duties) in list(sent.items()):
             if number >= frame.since and duties & mask:
@@ -399,10 +458,31 @@ class Router:
         if self.refusals.is_refusing:
             room = len(self.duties) < MAX_FLIGHTS // 2 and self.duties.bytes < MAX_FLIGHT_BYTES // 2
             self.refusals.reopen(
-                lambda bit: room and (bit & self._own or self._find(bit) != NOWHERE), self.unit, now_ns
+                lambda bit: room and (self._may_enter(bit) if bit & self._own else self._find(bit) != NOWHERE),
+                self.unit,
+                now_ns,
             )
 
     # --- queries ---
+
+    def bit(self, unit: Unit) -> int:
+        """The bit of a unit around this broker, or of the broker itself."""
+        return 1 << (self._map.level(unit) * self._fanout + unit[-1])
+
+    def is_connected(self, connection: int) -> bool:
+        return connection in self._links
+
+    def open_units(self, key: EventKey) -> list[tuple[Unit, Address | None, int, bool]]:
+        """What of an event is still to be done: unit, neighbour on the way, since when, whether that one refuses."""
+        flight = self.duties.find(key)
+        found: list[tuple[Unit, Address | None, int, bool]] = []
+        for at in identifiers(flight.open) if flight is not None else ():
+            assert flight is not None
+            unit = self.unit(1 << at)
+            hop = None if 1 << at == self.me else self._hops.hop(unit)
+            is_held = hop is not None and self.refusals.is_held(hop.connection, 1 << at)
+            found.append((unit, None if hop is None else hop.neighbour, flight.since_ns, is_held))
+        return found
 
     def has_hop(self, bit: int) -> bool:
         return bit == self.me or self._find(bit) != NOWHERE

@@ -57,6 +57,9 @@ class Settings:
     #: How long what a client wanted is still told after its connection was lost: one that dials again at once causes no
     #: transitions (PRF-08). 0 withdraws at once.
     grace_ns: int = 5 * SECOND_NS
+    #: What is remembered of events and subscriptions for those who ask afterwards (`records`): nothing, what became of
+    #: events at their two ends, or their hops as well. It costs memory and disk for every event.
+    records: Literal["off", "deliveries", "all"] = "off"
     #: Where events go among the units of the highest level: to those that may want them, or, as in the papers, to all
     #: (PPP-14).
     top: Literal["interest", "broadcast"] = "interest"
@@ -72,8 +75,16 @@ class Settings:
     absent_after_ns: int = 5 * SECOND_NS
     #: Who finds others again after an absence gathers their backlogs for so long, to hand them over in order.
     merge_ns: int = SECOND_NS
+    #: Where a durable client comes from elsewhere, what was kept there is waited for so long.
+    arrive_ns: int = 5 * SECOND_NS
     #: Reliable events that one broker has accepted and not delivered; the next publisher is told to wait.
     max_open: int = 100_000
+    #: What waits in the log for units that are not served yet; like `max_open`, a publisher is told to pause at three
+    #: quarters of it and to go on at half.
+    max_log_bytes: int = 4 << 30
+    #: What waits for one client that does not read: events and their bytes. A minute of a busy topic, not its history.
+    max_outlet_events: int = 4096
+    max_outlet_bytes: int = 4 << 20
     #: A unit out of reach for so long is dialled directly: suspicion and confirmation come first.
     dial_after_ns: int = 8 * SECOND_NS
     #: The same for claims: who has heard of what.
@@ -86,6 +97,12 @@ class Settings:
     #: Most gateways that a broker keeps at each level, level 0 first (NOP-02), and whom it lets in (NOP-01).
     rules: ConnectionRules = DEFAULT_RULES
 
+    @property
+    def forget_wants_ns(self) -> int:
+        """How long it is remembered what a unit out of reach wants: for as long as events are kept for it, and not
+        shorter than its connections. A withdrawn want is remembered for twice that, lest it comes back to life."""
+        return max(self.retention_ns, self.tombstone_ns // 2)
+
     def __post_init__(self) -> None:
         if not 1 <= self.levels <= MAX_LEVELS:
             raise ConfigError("settings", "levels", f"{self.levels}", f"use 1 to {MAX_LEVELS}")
@@ -95,8 +112,13 @@ class Settings:
             raise ConfigError("settings", "grace_ns", f"{self.grace_ns}", "use 0 or more nanoseconds")
         if self.top not in ("interest", "broadcast"):
             raise ConfigError("settings", "top", repr(self.top), 'use "interest" or "broadcast"')
+        if self.records not in ("off", "deliveries", "all"):
+            raise ConfigError("settings", "records", repr(self.records), 'use "off", "deliveries" or "all"')
         if self.copies not in (1, 2):
             raise ConfigError("settings", "copies", f"{self.copies}", "use 1 or 2")
+        for name in ("max_open", "max_log_bytes", "max_outlet_events", "max_outlet_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError("settings", name, f"{getattr(self, name)}", "use 1 or more")
         if self.heartbeat_ns <= 0 or self.suspect_after_ns < 2 * self.heartbeat_ns:
             raise ConfigError("settings", "suspect_after_ns", "shorter than two heartbeats", "let two heartbeats pass")
         if self.reconcile_ns < self.suspect_after_ns + self.confirm_after_ns:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from veena.address import Address, Unit, as_seen
 from veena.core.controllers import controllers
 from veena.core.cover_set import CoverSet
-from veena.core.digest import make_part, merge_digests
+from veena.core.digest import fitted, make_part, merge_digests
 from veena.core.interest_frames import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
 from veena.core.interest_table import DIGEST_LEVEL, InterestTable, mark_key, pair_of
 from veena.core.map import NetworkMap
@@ -176,6 +176,8 @@ class Speaker:
             self._others = {speaker: told for speaker, told in self._others.items() if not self._reaches(speaker)}
         if self._others:
             parts = tuple(merge_digests(parts, *self._others.values()))
+        # As the table will keep it: otherwise it would seem to differ from what was told, again and again.
+        parts = fitted(parts, self._table.digest_limit)
         renewed, self._renewed = self._renewed, {}
         if known is not None and known.parts == parts and (not renewed or self._reaches(known.version[1])):
             return []

@@ -22,6 +22,37 @@ import struct
 
 import msgspec
 
+from veena.core.client_frames import (
+    Acknowledged,
+    AskAdvertise,
+    AskForget,
+    AskQuery,
+    AskRequest,
+    AskSubscribe,
+    AskUnsubscribe,
+    AskUnwatch,
+    AskWatch,
+    AskWithdraw,
+    ClientHello,
+    ClientWelcome,
+    Farewell,
+    Matched,
+    Pause,
+    Resume,
+    TellAccepted,
+    TellActive,
+    TellAdvertised,
+    TellAdvertRefused,
+    TellAnswer,
+    TellCaughtUp,
+    TellDenied,
+    TellDropped,
+    TellRedirect,
+    TellRefused,
+    TellUnanswered,
+    TellWanted,
+)
+from veena.core.discovery_frames import Ask, Found, Shelf, ShelfRequest, Standing, StandingRequest
 from veena.core.event_frame import COPY_BELOW, EventCodec, EventFrame, check_max_frame
 from veena.core.frames import (
     MAX_REASON,
@@ -113,9 +144,44 @@ KINDS: dict[int, type[Frame]] = {
     46: ClientRenumber,
     47: GateRequest,
     48: GateReply,
+    56: Standing,
+    57: StandingRequest,
+    58: ShelfRequest,
+    59: Shelf,
+    60: Ask,
+    61: Found,
+    64: ClientHello,
+    65: ClientWelcome,
+    66: AskSubscribe,
+    67: AskUnsubscribe,
+    68: AskForget,
+    69: Acknowledged,
+    70: AskRequest,
+    71: AskWatch,
+    72: AskUnwatch,
+    73: AskAdvertise,
+    74: AskWithdraw,
+    75: AskQuery,
+    76: TellRefused,
+    77: TellActive,
+    78: TellAccepted,
+    79: TellDenied,
+    80: Matched,
+    81: TellDropped,
+    82: TellCaughtUp,
+    83: Pause,
+    84: Resume,
+    85: TellUnanswered,
+    86: TellAdvertised,
+    87: TellAdvertRefused,
+    88: TellAnswer,
+    89: TellWanted,
+    90: TellRedirect,
+    91: Farewell,
 }
 
 HELLO = 1
+CLIENT_HELLO = 64
 
 _kinds = {frame: kind for kind, frame in KINDS.items()}
 _decoders = {kind: msgspec.msgpack.Decoder(frame) for kind, frame in KINDS.items()}
@@ -266,7 +332,7 @@ def agreed_version(mine: Hello, theirs: Hello) -> int:
 
 def _check_header(length: int, version: int, kind: int, limit: int) -> None:
     """Raise what is wrong with a header, if something is. A Hello may have any version: it says which are spoken."""
-    if not VERSION_LOW <= version <= VERSION and kind != HELLO:
+    if not VERSION_LOW <= version <= VERSION and kind not in (HELLO, CLIENT_HELLO):
         raise RemoteProtocolError(f"frame of version {version}: this side speaks {VERSION_LOW} to {VERSION}")
     if not limit:
         raise RemoteProtocolError(f"frame of kind {kind}: there is no such kind in version {version}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from veena.address import Address, Unit, shared
 from veena.core.event_frame import EventFrame
+from veena.core.whereabouts import INTERNAL
 from veena.event import EventId
 
 #: Units of this level and above are known by digests.
@@ -46,6 +47,8 @@ class Crossings:
         self.by_event: dict[EventId, list[Crossing]] = {}
 
     def note(self, sender: Address, receiver: Address, frame: EventFrame) -> None:
+        if frame.publisher.startswith(INTERNAL):
+            return  # what brokers write to each other is no client's event
         crossing = Crossing(self._clock(), sender, receiver, frame.to_serve)
         self.by_event.setdefault(frame.id, []).append(crossing)
 

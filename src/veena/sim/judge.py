@@ -2,8 +2,9 @@
 
 Entitled is a client whose subscription matched, was acknowledged for its scope when the event was accepted, and lasted
 until delivery or the end (I1). Whatever of that is not delivered within the deadline after the last fault healed is
-missing. Nothing is excused but what was lost with the only disk that held it, and what is cut off for ever; both are
-named. The judge knows clients and topology, never a broker's state.
+missing. Nothing is excused but what was lost with the only disk that held it, what is cut off for ever, and what was
+never accepted because its broker has no neighbour left to hold a second copy; all are named. The judge knows clients
+and topology, never a broker's state.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from veena import matching
-from veena.address import Unit, shared
+from veena.address import Address, Unit, shared
 from veena.core.settings import SECOND_NS, Settings
 from veena.event import Event
 from veena.matching.engine import Engine
 from veena.sim.crossings import Crossings
-from veena.sim.population import Client, Subscription
+from veena.sim.population import WITHDRAWN_NS, Client, Subscription
 from veena.sim.traffic import Publication, Receipt, Traffic
 from veena.sim.world import World
 
@@ -48,6 +49,8 @@ class Deliveries:
     spurious: tuple[str, ...]
     #: How long after the faults, and after its acceptance, the last entitled client got its event.
     slowest_s: float
+    #: Reliable events that a client which did not read was told to have missed.
+    slow_dropped: int = 0
 
 
 def deadline_ns(settings: Settings) -> int:
@@ -79,11 +82,16 @@ class Judge:
         found = sorted(place for engine in self._engines.values() for place in engine.match(event))
         return [self._history[place] for place in found]
 
+    def _others(self, event: Event) -> list[Subscription]:
+        """The same of durable subscriptions, where they were kept."""
+        return [each for each in self._traffic.population.others if each.engine.match(event)]
+
     def deliveries(self) -> Deliveries:
         expected = delivered = dropped = expired = 0
         slowest_ns = 0
         missing: list[str] = []
         excused: list[str] = []
+        slow: dict[Client, list[str]] = {}
         for publication in self._traffic.publications:
             for client in self._entitled(publication):
                 receipt = self._first.get((publication, client))
@@ -101,9 +109,12 @@ class Judge:
                     excuse = self._excuse(publication, client)
                     if excuse is not None:
                         excused.append(f"{what}: {excuse}")
+                    elif receipt is None and self._traffic.dropped[client.session]:
+                        slow.setdefault(client, []).append(what)
                     else:
                         expected += 1
                         missing.append(what)
+        slow_dropped, faults = self._slow(slow, missing)
         return Deliveries(
             sum(publication.accepted_ns is not None for publication in self._traffic.publications),
             expected,
@@ -114,11 +125,41 @@ class Judge:
             sum(receipt.late for receipt in self._traffic.receipts),
             dropped,
             expired,
-            tuple(excused),
-            tuple(self._unaccepted()),
+            (*excused, *self._unaccepted(stranded=True)),
+            tuple(self._unaccepted(stranded=False)),
             tuple(self._unacknowledged()),
-            tuple(self._traffic.faults),
+            (*self._traffic.faults, *faults),
             slowest_ns / SECOND_NS,
+            slow_dropped,
+        )
+
+    def _slow(self, slow: dict[Client, list[str]], missing: list[str]) -> tuple[int, list[str]]:
+        """Hold what clients that did not read were told to have missed against what they did not get.
+
+        What was promised and did not come is at most that number, and that is at most what was for them and did not
+        come, promised or not, reliable or not: best effort, before the acknowledgement, expired.
+        """
+        found = 0
+        faults: list[str] = []
+        for client, what in slow.items():
+            if len(what) <= self._traffic.dropped[client.session]:
+                found += len(what)
+            else:
+                missing += what
+        for client in self._traffic.population.clients:
+            told = self._traffic.dropped[client.session] if client.session else 0
+            most = self._not_got(client) if told else 0
+            if told > most:
+                faults.append(f"{client.name} was told of {told} events that it missed, and missed {most}")
+        return found, faults
+
+    def _not_got(self, client: Client) -> int:
+        """How many events that match what a client wants, now, it did not get."""
+        return sum(
+            (publication, client) not in self._first
+            and any(each.matches(publication.event, publication.origin) for each in client.subscriptions.values())
+            for publication in self._traffic.publications
+            if publication.origin
         )
 
     def _entitled(self, publication: Publication) -> list[Client]:
@@ -163,13 +204,22 @@ class Judge:
             return "a unit on the way is in pieces for ever"
         return None
 
-    def _unaccepted(self) -> list[str]:
+    def _unaccepted(self, stranded: bool) -> list[str]:
+        """What publishers still hold, at brokers that could accept it or at stranded ones."""
         return [
             f"{publisher.name} at {self._label(publisher.broker)} still holds"
             f" {publication.ids[-1] if publication.ids else 'one that it could not send'}"
+            f"{': no other disk is left for its copy' if stranded else ''}"
             for publisher in self._traffic.publishers
+            if self._is_stranded(publisher.broker) is stranded
             for publication in publisher.waiting
         ]
+
+    def _is_stranded(self, broker: Address) -> bool:
+        """Whether a broker that needs two disks has no neighbour any more: then it accepts nothing (`copies`)."""
+        neighbours = (link.other(broker) for link in self._world.links_of(broker) if not link.cut)
+        alive = any(self._world.nodes[each].broker is not None for each in neighbours)
+        return self._world.settings.copies == 2 and not alive
 
     def _unacknowledged(self) -> list[str]:
         if self._world.options.permanent:
@@ -187,6 +237,8 @@ class Judge:
         """Units entered in vain, by the clients' truth; and entries that only digests explain, by the copies."""
         wasted = by_digest = 0
         for publication in self._traffic.publications:
+            if self._is_changing(publication):
+                continue  # who has not heard of it yet sends it where nobody wants it any more
             wanted_ns: dict[Unit, int] = {}
             for each in self._wanting_since(publication):
                 for size in range(1, len(each.broker) + 1):
@@ -197,12 +249,18 @@ class Judge:
                 by_digest += len(crossings.false_positives(event_id, wanted_ns))
         return wasted, by_digest
 
+    def _is_changing(self, publication: Publication) -> bool:
+        """Whether somebody has just ceased to want it."""
+        ends_ns = [each.ended_ns for each in self.wanting(publication.event) if each.ended_ns is not None]
+        ends_ns += [each.ended_ns - WITHDRAWN_NS for each in self._others(publication.event) if each.ended_ns]
+        return any(end_ns - SECOND_NS <= publication.sent_ns <= end_ns + WITHDRAWN_NS for end_ns in ends_ns)
+
     def _wanting_since(self, publication: Publication) -> list[Subscription]:
         """Who wanted it at any time since it was published."""
         size = len(publication.origin)
         return [
             each
-            for each in self.wanting(publication.event)
+            for each in (*self.wanting(publication.event), *self._others(publication.event))
             if (each.ended_ns is None or each.ended_ns >= publication.sent_ns)
             and publication.origin[: size - each.wish.scope] == each.broker[: size - each.wish.scope]
         ]

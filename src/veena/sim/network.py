@@ -26,6 +26,8 @@ class Session:
     stalled: list[tuple[Delivery, bool]] = field(default_factory=list)
     #: Over an ordered transport: no frame arrives before one that was sent earlier.
     last_arrival_ns: dict[Address, int] = field(default_factory=dict)
+    #: By sender, over a link with a capacity: until when it sends what it was given.
+    busy_until_ns: dict[Address, int] = field(default_factory=dict)
     #: By sender, the number of the last event that was written.
     last_event: dict[Address, int] = field(default_factory=dict)
 
@@ -43,6 +45,8 @@ class VirtualLink:
     lost: bool = False
     #: How many times longer everything takes.
     slowness: int = 1
+    #: Bytes a virtual second that pass in each direction; None for any number.
+    capacity: int | None = None
     #: Made because its end `a` dialled the other.
     dialled: bool = False
     session: Session | None = None

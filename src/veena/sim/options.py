@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.errors import ConfigError
 
 MAX_CLIENTS = 60
 MAX_PUBLISHERS = 8
+MAX_DURABLES = 8
+#: How often each durable client goes away, on average and at most; how often others do not read.
+MOST_ABSENT = 4
+MAX_CLOGS = 6
 #: Faults grow with the network up to this size: with more of them a run says no more and takes longer.
 MOST_STRUCK = 80
 #: In networks of up to this size invariants are asserted after every step; in larger ones that takes most of the time.
@@ -42,6 +46,14 @@ class Options:
     clients: int = 0
     #: How many clients change their mind, leave or roam at a time.
     churn: int = 0
+    #: Clients with durable subscriptions, and how often one of them goes away or does not read.
+    durables: int = 0
+    absences: int = 0
+    #: How often another client does not read, and what waits for it then.
+    clogs: int = 0
+    outlet: int = 4096
+    #: What brokers remember for those who ask what became of an event.
+    records: Literal["off", "deliveries", "all"] = "off"
     #: Disks that an event is on before it is accepted.
     copies: int = 1
     #: Let brokers that dial each other be connected.
@@ -63,6 +75,7 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
     if faults not in FAULTS:
         raise ConfigError("--faults", faults, "is no kind of fault", f"use one of {', '.join(FAULTS)}")
     drawn_events = chance.choice((50, 150, 300))
+    durables = chance.randint(0, MAX_DURABLES)
     options = Options(
         faults=faults,
         delay_ns=chance.randint(1, chance.choice((20, 20, 150))) * MILLISECOND_NS,
@@ -70,6 +83,10 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
         events=drawn_events if events is None else events,
         publishers=chance.randint(1, MAX_PUBLISHERS),
         clients=chance.randint(1, MAX_CLIENTS),
+        durables=durables,
+        absences=chance.randint(0, MOST_ABSENT * durables),
+        clogs=chance.randint(0, MAX_CLOGS),
+        outlet=chance.choice((1, 4, 4096)),
         check_every=1 if brokers <= ALWAYS_CHECKED else CHECK_EVERY,
     )
     if faults == "none":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from veena import matching
 from veena.address import Address
@@ -24,6 +24,10 @@ from veena.sim.world import World
 #: Events that each broker is asked about.
 QUESTIONS = 6
 MAX_WISHES = 3
+#: Every so manieth client would rather be cut off than miss something when it does not read.
+IMPATIENT = 4
+#: How long brokers may take to hear that a subscription has left or is no more.
+WITHDRAWN_NS = 20 * SECOND_NS
 #: How long a client whose broker died waits before it tries again.
 AWAY_NS = (100 * MILLISECOND_NS, 4 * SECOND_NS)
 
@@ -50,6 +54,8 @@ class Subscription:
     ended_ns: int | None = None
     #: Since when it is acknowledged for its scope.
     active_ns: int | None = None
+    #: Its client is elsewhere: brokers may believe either.
+    is_former: bool = False
 
     def matches(self, event: Event, origin: Address) -> bool:
         size = len(origin) - self.wish.scope
@@ -63,6 +69,7 @@ class Client:
     name: str
     broker: Address
     wishes: list[Wish]
+    slow: Literal["drop", "disconnect"] = "drop"
     session: int = 0
     #: The life of its broker that knows it.
     incarnation: int = 0
@@ -92,11 +99,19 @@ class Population:
         self._chance = chance
         #: Every subscription that there ever was.
         self.history: list[Subscription] = []
-        #: Open sessions.
+        #: What is wanted beside: the stays of durable subscriptions.
+        self.others: list[Subscription] = []
+        #: Open sessions, and those of them that do not read.
         self.sessions: dict[int, Client] = {}
+        self.clogged: dict[int, None] = {}
         addresses = list(world.nodes)
         self.clients = [
-            Client(f"client-{n}", chance.choice(addresses), self._draw_wishes(chance.choice((1, 1, MAX_WISHES))))
+            Client(
+                f"client-{n}",
+                chance.choice(addresses),
+                self._draw_wishes(chance.choice((1, 1, MAX_WISHES))),
+                "disconnect" if n % IMPATIENT == 0 else "drop",
+            )
             for n in range(clients)
         ]
 
@@ -120,7 +135,7 @@ class Population:
             if not client.session and broker is not None and now_ns >= client.back_ns:
                 client.session, client.incarnation = self._world.new_session(), broker.identity.incarnation
                 self.sessions[client.session] = client
-                up = ClientUp(client.session, client.name, dict(client.had), frozenset(client.skips))
+                up = ClientUp(client.session, client.name, dict(client.had), frozenset(client.skips), slow=client.slow)
                 self._world.give(client.broker, up)
                 for wish in client.wishes:
                     self._subscribe(client, wish)
@@ -129,12 +144,21 @@ class Population:
         for number in list(client.subscriptions):
             client.subscriptions.pop(number).ended_ns = self._world.now_ns
         self.sessions.pop(client.session, None)
+        self.clogged.pop(client.session, None)
         client.session = 0
+
+    def cut_off(self, session: int) -> None:
+        """A broker closed a client's connection."""
+        client = self.sessions.get(session)
+        if client is not None:
+            self._world.give(client.broker, ClientDown(session))
+            self._detach(client)
+            client.back_ns = self._world.now_ns + self._chance.randint(*AWAY_NS)
 
     def _subscribe(self, client: Client, wish: Wish) -> None:
         number, client.next_number = client.next_number, client.next_number + 1
         subscription = Subscription(
-            client, client.broker, client.session, number, wish, _engine(wish), self._world.now_ns
+            client, client.broker, client.session, number, wish, create_engine(wish), self._world.now_ns
         )
         client.subscriptions[number] = subscription
         self.history.append(subscription)
@@ -147,6 +171,8 @@ class Population:
                 continue
             what = self._chance.choice(("mind", "leave", "roam"))
             if what == "mind":
+                if client.session in self.clogged:
+                    continue  # what waits for it is for what it wanted before
                 number = self._chance.choice(list(client.subscriptions))
                 client.subscriptions.pop(number).ended_ns = self._world.now_ns
                 self._world.give(client.broker, Unsubscribe(client.session, number))
@@ -178,12 +204,16 @@ class Population:
         """Ask every live broker about some events."""
         asked = narrower = wider = false_positives = 0
         live = [each for client in self.clients for each in client.subscriptions.values()]
+        nodes = self._world.nodes
+        live += [each for each in self.others if each.ended_ns is None and nodes[each.broker].broker is not None]
         oracle = self._world.oracle()
         for broker in list(self._world.live()):
             host, interest = broker.identity.address, broker.profiles.interest
             for _ in range(QUESTIONS):
                 event = draw_event(self._chance)
-                wanting = [each.broker for each in live if each.matches(event, host)]
+                matching_now = [each for each in live if each.matches(event, host)]
+                wanting = [each.broker for each in matching_now if not each.is_former]
+                former = [each.broker for each in matching_now if each.is_former]
                 vector = interest.destinations(event, host)
                 for unit in broker.map.vertices():
                     if unit == host:
@@ -196,13 +226,15 @@ class Population:
                         for address in wanting
                     )
                     narrower += wanted and not told
+                    if not wanted and any(address[: len(unit)] == unit for address in former):
+                        continue
                     exact = len(host) - len(unit) < 2
                     wider += told and not wanted and exact
                     false_positives += told and not wanted and not exact
         return Judgement(asked, narrower, wider, false_positives)
 
 
-def _engine(wish: Wish) -> Engine:
+def create_engine(wish: Wish) -> Engine:
     engine = matching.create(wish.engine)
     engine.add(1, wish.constraint, 1)
     return engine

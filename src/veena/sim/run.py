@@ -10,14 +10,16 @@ from typing import Any
 from veena.address import Address, Unit
 from veena.core.broker import Broker
 from veena.core.settings import SECOND_NS, Settings
-from veena.errors import VeenaError
 from veena.runtime.network_file import Network
 from veena.sim.crossings import Crossings
+from veena.sim.durable_clients import DurableClients
+from veena.sim.durable_judge import DurableJudge, patience_ns
 from veena.sim.faults import Fault, heal_everything, plan_faults
 from veena.sim.generate import generate
-from veena.sim.judge import NAMED, Judge
+from veena.sim.judge import NAMED, Judge, deadline_ns
 from veena.sim.options import Options, draw
 from veena.sim.population import Population
+from veena.sim.slow_clients import SlowClients
 from veena.sim.traffic import Traffic
 from veena.sim.ways import way
 from veena.sim.world import MakeBroker, World
@@ -77,6 +79,15 @@ class Report:
     unacknowledged: int | None
     #: Seconds from the end of the faults, or from acceptance, to the last delivery that was owed.
     slowest_seconds: float | None
+    #: Durable subscriptions, what they were entitled to and got (counted above as well), and the slowest of it.
+    durable_subscriptions: int | None
+    durable_expected: int | None
+    durable_delivered: int | None
+    durable_slowest_seconds: float | None
+    #: Second copies, marked as such, of what a client had not acknowledged for good.
+    redelivered: int | None
+    #: Reliable events that clients which did not read were told to have missed.
+    slow_dropped: int | None
     #: Deliveries that are owed no more, each with its reason; and the first of those that went wrong.
     excused: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -122,7 +133,7 @@ def run_seed(
     broken: str | None = None
     try:
         play.run()
-    except (AssertionError, VeenaError) as error:
+    except Exception as error:  # whatever it is: a broker must not fall over
         broken = f"{type(error).__name__}: {error}"
     return _report(seed, play, broken)
 
@@ -148,6 +159,9 @@ class Play:
         begin_ns = world.now_ns + (2 * SECOND_NS if self.plan else START_NS)
         self.end_ns = world.now_ns + START_NS + (options.fault_time_ns or QUIET_TIME_NS)
         self.traffic.plan(options.events, begin_ns, self.end_ns, [fault.at_ns for fault in self.plan])
+        self.durables = DurableClients(world, self.traffic, options.durables, chance)
+        self.durables.plan(options.absences, begin_ns, self.end_ns)
+        SlowClients(world, self.population, chance).plan(options.clogs, begin_ns, self.end_ns)
         roaming = self.traffic.plan_roaming(options.roams, begin_ns, self.end_ns)
         self.plan = sorted(self.plan + [Fault(*each) for each in roaming], key=lambda fault: fault.at_ns)
 
@@ -155,13 +169,18 @@ class Play:
         """Faults, with clients that come and go, then healing, then time for every time-out to pass once."""
         world = self.world
         self.traffic.pulse()
+        self.durables.pulse()
         while world.now_ns < self.end_ns:
             if world.options.churn:
                 self.population.churn(world.options.churn)
             world.run_until(min(world.now_ns + CHURN_NS, self.end_ns))
         heal_everything(world)
         self.healed_ns = world.now_ns
-        world.run_until(world.now_ns + settling_ns(world.settings))
+        self.durables.gather()
+        settled_ns = settling_ns(world.settings)
+        if self.durables.clients:
+            settled_ns = max(settled_ns, patience_ns(world.settings, deadline_ns(world.settings)) + SECOND_NS)
+        world.run_until(world.now_ns + settled_ns)
         world.check()
 
 
@@ -196,20 +215,24 @@ def _traffic_fields(play: Play, broken: str | None) -> dict[str, Any]:
         return {**dict.fromkeys(_TRAFFIC), "excused": (), "wrong": ()}
     judge = Judge(play.world, play.traffic, play.healed_ns)
     found = judge.deliveries()
+    kept = DurableJudge(
+        play.world, play.traffic, play.durables, play.healed_ns, deadline_ns(play.world.settings)
+    ).deliveries()
+    missing, duplicates = (*found.missing, *kept.missing), (*found.duplicates, *play.durables.duplicates)
+    unacknowledged = (*found.unacknowledged, *kept.unacknowledged)
     wasted, by_digest = judge.wasted_units(play.crossings)
     optimum, flood = judge.compared() if play.world.options.faults == "none" else (None, None)
-    wrong = [*found.missing, *found.duplicates, *found.out_of_order, *found.spurious, *found.unaccepted]
-    wrong += found.unacknowledged
+    wrong = [*missing, *duplicates, *found.out_of_order, *found.spurious, *found.unaccepted, *unacknowledged]
     return {
         "events": found.events,
-        "expected": found.expected,
-        "delivered": found.delivered,
-        "missing": len(found.missing),
-        "duplicates": len(found.duplicates),
+        "expected": found.expected + kept.expected,
+        "delivered": found.delivered + kept.delivered,
+        "missing": len(missing),
+        "duplicates": len(duplicates),
         "out_of_order": len(found.out_of_order),
-        "late": found.late,
+        "late": found.late + play.durables.late,
         "dropped": found.dropped,
-        "expired": found.expired,
+        "expired": found.expired + kept.expired,
         "wasted_units": wasted,
         "digest_false_positives": by_digest,
         "link_crossings": play.crossings.total(),
@@ -218,9 +241,15 @@ def _traffic_fields(play: Play, broken: str | None) -> dict[str, Any]:
         "crossings_per_link_max": play.crossings.link_max(),
         "spurious": len(found.spurious),
         "unaccepted": len(found.unaccepted),
-        "unacknowledged": len(found.unacknowledged),
+        "unacknowledged": len(unacknowledged),
         "slowest_seconds": round(found.slowest_s, 3),
-        "excused": found.excused,
+        "durable_subscriptions": len(play.durables.history),
+        "durable_expected": kept.expected,
+        "durable_delivered": kept.delivered,
+        "durable_slowest_seconds": round(kept.slowest_s, 3),
+        "redelivered": play.durables.redelivered,
+        "slow_dropped": found.slow_dropped,
+        "excused": (*found.excused, *kept.excused),
         "wrong": tuple(wrong[:NAMED]),
     }
 
@@ -229,7 +258,8 @@ _TRAFFIC = (
     "events", "expected", "delivered", "missing", "duplicates", "out_of_order", "late", "dropped", "expired",
     "wasted_units", "digest_false_positives", "link_crossings", "optimum_crossings", "flood_crossings",
     "crossings_per_link_max", "spurious", "unaccepted", "unacknowledged",
-    "slowest_seconds",
+    "slowest_seconds", "durable_subscriptions", "durable_expected", "durable_delivered", "durable_slowest_seconds",
+    "redelivered", "slow_dropped",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ the evidence that the judge has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -27,6 +27,7 @@ from veena.core.boundary import (
     Welcome,
 )
 from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.service_boundary import CloseSession, Dropped
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event, EventId, IdGenerator, lane
 from veena.sim.population import AWAY_NS, Client, Population, draw_event
@@ -81,6 +82,7 @@ class Receipt:
     id: EventId
     at_ns: int
     late: bool
+    session: int = 0
 
 
 class Traffic:
@@ -95,6 +97,10 @@ class Traffic:
         self.out_of_order: list[str] = []
         self.refusals: Counter[str] = Counter()
         self.dead_letters: list[DeadLetter] = []
+        #: Sessions that somebody else looks after, and whom to tell.
+        self.listeners: dict[int, Callable[[Address, ClientEffect], None]] = {}
+        #: How many events brokers told each session that it missed.
+        self.dropped: Counter[int] = Counter()
         self._world = world
         self._chance = chance
         self._codec = EventCodec(world.network.levels, world.network.fanout)
@@ -208,14 +214,24 @@ class Traffic:
     def _on_client(self, address: Address, effect: ClientEffect) -> None:
         if isinstance(effect, Deliver):
             for session, numbers in effect.receivers:
-                self._deliver(address, effect.frame, session, numbers)
+                if session in self.listeners:
+                    mine = Deliver(effect.frame, ((session, numbers),))
+                    self.listeners[session](address, mine)
+                else:
+                    self._deliver(address, effect.frame, session, numbers)
+        elif isinstance(effect, Active | ClientRefused | Dropped | CloseSession) and effect.session in self.listeners:
+            self.listeners[effect.session](address, effect)
         elif isinstance(effect, Active):
             self.population.activated(effect.session, effect.subscription, effect.level)
+        elif isinstance(effect, Dropped):
+            self.dropped[effect.session] += effect.count
+        elif isinstance(effect, CloseSession):
+            self._world.at(self._world.now_ns, lambda: self.population.cut_off(effect.session))
         elif isinstance(effect, DeadLetter):
             self.dead_letters.append(effect)
         elif isinstance(effect, ClientRefused):
             self.faults.append(f"refused: {effect.reason}")
-        else:
+        elif isinstance(effect, Welcome | Accepted | PublishRefused):
             publisher = self._sessions.get(effect.session)
             if publisher is not None:
                 self._answer(publisher, address, effect)
@@ -247,22 +263,29 @@ class Traffic:
 
     # --- receivers ---
 
+    def known(self, frame: EventFrame, receiver: str) -> Publication | None:
+        """What a frame is a copy of; a fault if it is none, or another than was published."""
+        publication = self._by_id.get(frame.id)
+        if publication is None:
+            self.faults.append(f"{frame.id} was handed to {receiver}, and was never published")
+        elif bytes(frame.tail) != self._tails[frame.id]:
+            self.faults.append(f"{frame.id} reached {receiver} with other bytes than it was published with")
+        return publication
+
     def _deliver(self, address: Address, frame: EventFrame, session: int, numbers: tuple[int, ...]) -> None:
         client = self.population.sessions.get(session)
-        publication = self._by_id.get(frame.id)
+        publication = self.known(frame, f"session {session}")
         if client is None or client.broker != address or publication is None:
-            self.faults.append(
-                f"{frame.id} was handed to session {session}, which is not there, or was never published"
-            )
+            self.faults.append(f"{frame.id} was handed to session {session}, which is not there")
             return
+        if session in self.population.clogged:
+            self.faults.append(f"{frame.id} was handed to {client.name}, which does not read")
         origin = frame.origin_address
         event = publication.event
         due = () if origin is None else tuple(n for n, s in client.subscriptions.items() if s.matches(event, origin))
         if due != numbers or not due:
             self.faults.append(f"{frame.id} was handed to {client.name} for {numbers}: it matches {due}")
-        if bytes(frame.tail) != self._tails[frame.id]:
-            self.faults.append(f"{frame.id} reached {client.name} with other bytes than it was published with")
-        receipt = Receipt(client, publication, frame.id, self._world.now_ns, frame.late)
+        receipt = Receipt(client, publication, frame.id, self._world.now_ns, frame.late, session)
         self.receipts.append(receipt)
         stream, place = (*frame.id[:2], lane(publication.reliable, event.priority).number), frame.id[2:]
         last = client.had.get(stream)

@@ -13,17 +13,14 @@ from copy import copy
 from dataclasses import fields, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
+from itertools import islice
 from random import Random
 
 from veena.address import Address
 from veena.core import wire
 from veena.core.boundary import (
-    Accepted,
-    Active,
     Arrived,
-    ClientRefused,
     Close,
-    DeadLetter,
     Deliver,
     Dial,
     Effect,
@@ -33,20 +30,20 @@ from veena.core.boundary import (
     LogRead,
     MaySpeak,
     Numbered,
-    PublishRefused,
     Read,
     Restart,
     Send,
     Store,
     Stored,
-    Welcome,
+    ToClient,
 )
 from veena.core.broker import Broker
 from veena.core.disk import Disk, Identity
 from veena.core.event_frame import COPY, EventCodec, EventFrame
-from veena.core.frames import Heartbeat, Received
+from veena.core.frames import Frame, Heartbeat, Received
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.runtime.network_file import Network
+from veena.sim.capacity import occupy, tell_room
 from veena.sim.dialling import Partition, dial, listen_address
 from veena.sim.network import Delivery, Session, VirtualLink, deliveries
 from veena.sim.node import Counters, Node
@@ -62,7 +59,7 @@ REDIAL_NS = SECOND_NS
 DISK_NS = MILLISECOND_NS
 DISK_JITTER_NS = 4 * MILLISECOND_NS
 #: What a broker tells a client, or of its event.
-ClientEffect = ClientRefused | Welcome | Active | Accepted | PublishRefused | Deliver | DeadLetter
+ClientEffect = ToClient
 
 
 class World:
@@ -84,6 +81,8 @@ class World:
             network.fanout,
             tombstone_ns=self.options.tombstone_ns,
             copies=self.options.copies,
+            max_outlet_events=self.options.outlet,
+            records=self.options.records,
         )
         self.chance = Random(seed)
         self.now_ns = SECOND_NS
@@ -173,7 +172,9 @@ class World:
             self.now_ns,
             listen=(listen_address(address),),
             joined_ns=node.joined_ns,
-            disk=replace(disk, **{each.name: copy(getattr(disk, each.name)) for each in fields(disk)}),
+            disk=replace(
+                disk, **{each.name: copy(getattr(disk, each.name)) for each in fields(disk) if each.name != "identity"}
+            ),
         )
         node.wake_ns = None
         self._after(node, node.broker.tick(self.now_ns))
@@ -272,7 +273,12 @@ class World:
             if node.broker is broker:
                 entries = node.disk.entries
                 start = bisect_left(entries, effect.offset, key=lambda entry: entry.offset)
-                self.give(node.address, LogRead(effect.ticket, tuple(entries[start : start + effect.limit])))
+                wanted = (
+                    entry
+                    for entry in islice(entries, start, None)
+                    if (not effect.inbox or effect.inbox in entry.inboxes) and entry.accepted_ns >= effect.since_ns
+                )
+                self.give(node.address, LogRead(effect.ticket, tuple(islice(wanted, effect.limit))))
 
         self.at(self.now_ns + DISK_NS, found)
 
@@ -341,6 +347,8 @@ class World:
         for end, handle in handles.items():
             self._sessions[handle] = session
             self.give(end, LinkUp(handle, self.options.ordered, dialled=link.dialled and end == link.a))
+            if link.capacity is not None:
+                tell_room(self, session, end)
 
     def cut(self, link: VirtualLink, silent: bool) -> None:
         """Let nothing pass any more; the ends' sockets notice, or do not."""
@@ -397,8 +405,9 @@ class World:
         if session is None or not session.alive:
             return
         self._note_crossings(session, sender, effect.frames)
+        left_ns = occupy(self, session, sender, effect.frames)
         for delivery in deliveries(
-            session, sender, effect.frames, now_ns=self.now_ns, options=self.options, chance=self.chance
+            session, sender, effect.frames, now_ns=left_ns, options=self.options, chance=self.chance
         ):
             self.counters.frames += len(delivery.frames)
             news = any(type(frame) not in (Heartbeat, Received) for _, frame in delivery.frames)
@@ -434,12 +443,12 @@ class World:
 
     def _over_the_wire(self, frames: tuple[Numbered, ...]) -> tuple[Numbered, ...]:
         codec = self._codec
-        data = b"".join(
-            codec.encode(frame, number) if isinstance(frame, EventFrame) else wire.encode(frame, number)
-            for number, frame in frames
-        )
+        data = b"".join(self.encode(frame, number) for number, frame in frames)
         self._trace.update(data)
         return tuple(wire.Decoder(codec).feed(data))
+
+    def encode(self, frame: Frame | EventFrame, number: int) -> bytes:
+        return self._codec.encode(frame, number) if isinstance(frame, EventFrame) else wire.encode(frame, number)
 
     # --- judgement ---
 

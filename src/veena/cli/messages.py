@@ -1,0 +1,226 @@
+"""`veena pub` and `veena sub`: publish from the shell, and see what comes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from itertools import islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veena.cli.connecting import CaOption, ClientIdOption, JsonOption, UrlOption, UserOption, client, run
+from veena.errors import InvalidEvent, LocalProtocolError
+
+if TYPE_CHECKING:
+    from veena.client import Client
+    from veena.event import Event, Value
+
+#: Events that are under way at once when many are published.
+BATCH = 500
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def value_of(text: str) -> Value:
+    """A property's value as one would write it in JSON; anything else is text."""
+    with suppress(ValueError):
+        value = json.loads(text)
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+    return text
+
+
+def properties_of(pairs: Iterable[str], what: str = "--property") -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InvalidEvent(f"{what} {pair!r}: expected name=value")
+        found[name] = value_of(value)
+    return found
+
+
+def since_of(text: str | None) -> datetime | timedelta | None:
+    """`10m` ago, or a time such as 2026-01-31T12:00."""
+    if text is None:
+        return None
+    number, unit = text[:-1], text[-1:]
+    if unit in UNITS_S and number.replace(".", "", 1).isdigit():
+        return timedelta(seconds=float(number) * UNITS_S[unit])
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise LocalProtocolError(f"--since {text!r}: expected 90s, 10m, 2h, 1d or a time as 2026-01-31T12:00") from None
+
+
+def pub(
+    body: Annotated[str | None, typer.Argument(help="The body; without, standard input is read.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t")] = None,
+    tags: Annotated[str | None, typer.Option("--tags", help="Such as Make=Ford,Color=Red.")] = None,
+    integer: Annotated[int | None, typer.Option("--integer")] = None,
+    xml: Annotated[Path | None, typer.Option("--xml", help="A file with an XML document.")] = None,
+    prop: Annotated[list[str] | None, typer.Option("--property", "-p", help="name=value; again for more.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", help="name=value; again for more.")] = None,
+    to: Annotated[list[str] | None, typer.Option("--to", help="Only for this client; again for more.")] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9)] = 4,
+    ttl: Annotated[float | None, typer.Option(help="Seconds after which nobody needs it.")] = None,
+    reliable: Annotated[bool, typer.Option("--reliable", "-r", help="Wait until it is on the broker's disk.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="An event for every line of standard input.")] = False,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Publish it so many times.")] = 1,
+    url: UrlOption = None,
+    client_id: ClientIdOption = None,
+    user: UserOption = "",
+    ca: CaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish an event, or with --lines one for every line that comes in. With --json their ids are printed."""
+    from veena.event import Event
+
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "tags": tags,
+        "integer": integer,
+        "xml": None if xml is None else xml.read_bytes(),
+        "properties": properties_of(prop or ()),
+        "headers": properties_of(header or (), "--header"),
+        "to": tuple(to or ()),
+        "priority": priority,
+        "ttl": ttl,
+    }
+
+    bodies = _lines() if lines else repeat(sys.stdin.buffer.read() if body is None else body.encode(), count)
+    events = (Event(**fields, body=each) for each in bodies)
+    at_once = 1 if lines and sys.stdin.isatty() else BATCH
+    run(_publish(client(url, client_id, user, ca), events, reliable, at_once, as_json))
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.rstrip(b"\r\n")
+
+
+async def _publish(client: Client, events: Iterator[Event], reliable: bool, at_once: int, as_json: bool) -> None:
+    published = 0
+    async with client:
+        while batch := list(islice(events, at_once)):
+            ids = await client.publish_many(batch, reliable=reliable)
+            published += len(ids)
+            if as_json:
+                print("\n".join(json.dumps({"id": str(each)}) for each in ids), flush=True)
+    if not as_json and published > 1:
+        print(f"{published} events published", file=sys.stderr)
+
+
+def as_dict(event: Event) -> dict[str, Any]:
+    """An event as JSON has it: a body that is text as text, any other in base64."""
+    found: dict[str, Any] = {"id": str(event.id)}
+    for name in ("topic", "integer", "tags"):
+        value = getattr(event, name)
+        if value is not None:
+            found[name] = dict(value) if name == "tags" else value
+    if event.xml is not None:
+        found["xml"] = event.xml if isinstance(event.xml, str) else bytes(event.xml).decode(errors="replace")
+    for name in ("properties", "headers"):
+        values = getattr(event, name)
+        if values:
+            found[name] = {
+                key: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+                for key, value in values.items()
+            }
+    try:
+        found["body"] = bytes(event.body).decode()
+    except UnicodeDecodeError:
+        found["body_base64"] = base64.b64encode(bytes(event.body)).decode()
+    if event.redelivered:
+        found["redelivered"] = True
+    return found
+
+
+def as_line(event: Event) -> str:
+    """An event as people read it."""
+    parts: list[str] = [str(each) for each in (event.topic, event.integer) if each is not None]
+    if event.tags:
+        tags = event.tags if isinstance(event.tags, str) else ",".join(f"{k}={v}" for k, v in event.tags.items())
+        parts.append(tags)
+    parts += [f"{name}={value!r}" for name, value in event.properties.items()]
+    body = bytes(event.body).decode(errors="backslashreplace")
+    return " ".join([*parts, body] if body else parts)
+
+
+def sub(
+    topic: Annotated[str | None, typer.Option("--topic", "-t")] = None,
+    selector: Annotated[str | None, typer.Option("--selector", "-s", help="SQL-92, with --topic.")] = None,
+    tags: Annotated[str | None, typer.Option("--tags", help="Such as Make=Ford,Model=*.")] = None,
+    integer: Annotated[int | None, typer.Option("--integer")] = None,
+    xpath: Annotated[str | None, typer.Option("--xpath")] = None,
+    constraint: Annotated[str | None, typer.Option("--constraint", help="Trader Constraint Language.")] = None,
+    durable: Annotated[str, typer.Option("--durable", help="Keep what comes under this name; needs --client-id.")] = "",
+    scope: Annotated[str, typer.Option(help="cluster, super-cluster, super-super-cluster or system.")] = "system",
+    since: Annotated[str | None, typer.Option("--since", help="Also the past: 10m, 2h, or a time.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many events.")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="Stop after so many seconds without one.")] = None,
+    body_only: Annotated[bool, typer.Option("--body", help="Print bodies alone, as they are.")] = False,
+    url: UrlOption = None,
+    client_id: ClientIdOption = None,
+    user: UserOption = "",
+    ca: CaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print events as they come, a line each; exit code 1 when --count was not reached in time."""
+    wanted: dict[str, Any] = {
+        "topic": topic,
+        "selector": selector,
+        "tags": tags,
+        "integer": integer,
+        "xpath": xpath,
+        "constraint": constraint,
+        "durable": durable or False,
+        "scope": scope,
+        "since": since_of(since),
+    }
+    show = _show_body if body_only else _show_json if as_json else _show_line
+    run(_listen(client(url, client_id, user, ca), wanted, count, timeout, show))
+
+
+def _show_body(event: Event) -> None:
+    sys.stdout.buffer.write(bytes(event.body) + b"\n")
+    sys.stdout.flush()
+
+
+def _show_json(event: Event) -> None:
+    print(json.dumps(as_dict(event)), flush=True)
+
+
+def _show_line(event: Event) -> None:
+    print(as_line(event), flush=True)
+
+
+async def _listen(
+    client: Client, wanted: dict[str, Any], count: int | None, timeout: float | None, show: Callable[[Event], None]
+) -> None:
+    from veena.errors import TimedOut
+
+    async with client:
+        subscription = await client.subscribe(**wanted)
+        if not subscription.is_active:
+            print("not every broker has heard of this subscription yet; it goes on", file=sys.stderr)
+        seen = 0
+        while count is None or seen < count:
+            try:
+                show(await subscription.next(timeout))
+            except TimedOut:
+                break
+            seen += 1
+    if count is not None and seen < count:
+        print(f"{seen} of {count} events came within {timeout:g} s", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def register(root: typer.Typer) -> None:
+    root.command()(pub)
+    root.command()(sub)

@@ -1,0 +1,9 @@
+"""The asyncio client. `veena.connect` is the way in; `veena.blocking` is the same without async."""
+
+from __future__ import annotations
+
+from veena.client.client import Client, ClientStatistics, connect
+from veena.client.questions import Found, QueryAnswer, Watch
+from veena.client.subscription import Subscription
+
+__all__ = ["Client", "ClientStatistics", "Found", "QueryAnswer", "Subscription", "Watch", "connect"]

@@ -1,0 +1,448 @@
+"""The asyncio client: everything that an application does with a broker network (design §9; CLI-01..08).
+
+    async with veena.connect("veena://127.0.0.1:7700", client_id="alice") as client:
+        quotes = await client.subscribe(topic="quotes", selector="price > 10")
+        await client.publish(topic="quotes", properties={"price": 12.5}, reliable=True)
+        event = await quotes.next(timeout=1.0)
+
+Reliable events that were accepted, and durable subscriptions, survive whatever happens to the connection: the client
+attaches again by itself, at the same broker or another one. A subscription that is not durable gets what is published
+while it is attached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import ssl
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Literal, TypeVar, Unpack, overload
+
+import msgspec
+
+import veena
+from veena import matching
+from veena.address import Address
+from veena.client.arguments import Content, constraint_of, durable_name, level_of, since_ns
+from veena.client.questions import QueryAnswer, Watch
+from veena.client.session import Greeting, Session
+from veena.client.subscription import Subscription
+from veena.core.advert import MAX_LEASE_S
+from veena.core.client_frames import (
+    DEFAULT_CLIENT_HEARTBEAT_MS,
+    MAX_CLIENT_HEARTBEAT_MS,
+    AskAdvertise,
+    AskQuery,
+    AskRequest,
+    AskWithdraw,
+)
+from veena.core.discovery_boundary import DEFAULT_LEASE_S, Scalar
+from veena.core.requests import CORRELATION, REPLY_TO
+from veena.core.whereabouts import INTERNAL
+from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOut, VeenaError
+from veena.event import DEFAULT_PRIORITY, Event, EventId, Value, check_client_id
+from veena.runtime.transport_url import parse_url
+from veena.runtime.transports import Secrets
+
+DEFAULT_URL = "veena://127.0.0.1:7700"
+#: How long `connect` tries, and how long `subscribe` waits to be acknowledged.
+CONNECT_S = 10.0
+SUBSCRIBE_S = 5.0
+#: How long requests and queries wait for answers.
+ANSWER_S = 2.0
+#: Beyond the broker's own deadline: it says itself that nobody answered.
+GRACE_S = 5.0
+
+Callback = Callable[[Event], Awaitable[None] | None]
+T = TypeVar("T")
+_properties = msgspec.msgpack.Encoder(order="sorted")
+logger = logging.getLogger("veena.client")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatistics:
+    #: Times that the client was let in, by brokers that it then spoke to.
+    connections: int
+    subscriptions: int
+    published: int
+    accepted: int
+    denied: int
+    #: Sent again after a connection was lost.
+    repeated: int
+    unaccepted: int
+    #: Dropped by brokers because this client did not read.
+    dropped: int
+    round_trip_s: float | None
+
+
+def connect(
+    url: str | Sequence[str] = DEFAULT_URL,
+    *,
+    client_id: str | None = None,
+    user: str = "",
+    password: str = "",
+    token: str = "",
+    reachable: bool = False,
+    tls: ssl.SSLContext | None = None,
+    attributes: Mapping[str, str] | None = None,
+    slow: Literal["drop", "disconnect"] = "drop",
+    heartbeat: float = DEFAULT_CLIENT_HEARTBEAT_MS / 1000,
+    timeout: float = CONNECT_S,
+    reconnect: bool = True,
+) -> Client:
+    """A client, to be used as `async with veena.connect(...) as client`; `await client.open()` does as well.
+
+    With several URLs the first broker that answers is taken, also after a connection was lost. A client that is to keep
+    durable subscriptions names itself by `client_id`; one that is `reachable` can be written to by that id.
+    """
+    urls = (url,) if isinstance(url, str) else tuple(url)
+    if not urls:
+        raise LocalProtocolError(f"no URL: name at least one broker, such as {DEFAULT_URL}")
+    for each in urls:
+        if not parse_url(each).is_secure and tls is not None:
+            raise LocalProtocolError(f"tls is given, but {each} is not inside TLS: use veenas:// or wss://")
+    if not 1 <= heartbeat * 1000 <= MAX_CLIENT_HEARTBEAT_MS:
+        raise LocalProtocolError(f"heartbeat {heartbeat}: expected 0.001 to {MAX_CLIENT_HEARTBEAT_MS / 1000:g} seconds")
+    if slow not in ("drop", "disconnect"):
+        raise LocalProtocolError(f"slow {slow!r}: use 'drop' or 'disconnect'")
+    name = f"client-{uuid.uuid4().hex}" if client_id is None else check_client_id(client_id)
+    if name.startswith(INTERNAL):
+        raise LocalProtocolError(f"client id {name!r}: ids that begin with {INTERNAL} are the brokers' own")
+    greeting = Greeting(
+        name,
+        user,
+        password,
+        token,
+        reachable,
+        tuple((attributes or {}).items()),
+        slow,
+        round(heartbeat * 1000),
+        f"veena-python/{veena.__version__}",
+    )
+    return Client(urls, greeting, Secrets(client=tls), timeout, reconnect, client_id is not None)
+
+
+class Client:
+    """A client of a broker network; made by `connect`."""
+
+    def __init__(
+        self, urls: Sequence[str], greeting: Greeting, secrets: Secrets, timeout: float, reconnect: bool, is_named: bool
+    ) -> None:
+        self._urls = tuple(urls)
+        self._greeting = greeting
+        self._secrets = secrets
+        self._timeout = timeout
+        self._reconnect = reconnect
+        self._is_named = is_named
+        self._session_: Session | None = None
+        self._callbacks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> Client:
+        """Attach to the first broker that answers."""
+        if self._session_ is None:
+            session = Session(self._urls, self._greeting, self._secrets, self._reconnect)
+            try:
+                await session.start(self._timeout)
+            except BaseException:
+                await session.close()
+                raise
+            self._session_ = session
+        return self
+
+    async def close(self) -> None:
+        """Say goodbye. Durable subscriptions are kept by the broker."""
+        if self._session_ is not None:
+            await self._session_.close()
+        for task in list(self._callbacks):
+            task.cancel()
+        await asyncio.gather(*self._callbacks, return_exceptions=True)
+
+    async def __aenter__(self) -> Client:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def _session(self) -> Session:
+        if self._session_ is None:
+            raise NotConnected("this client is not open: use `async with veena.connect(...) as client`")
+        return self._session_
+
+    @property
+    def client_id(self) -> str:
+        return self._greeting.client_id
+
+    @property
+    def is_connected(self) -> bool:
+        return self._session_ is not None and self._session_.is_attached
+
+    @property
+    def broker(self) -> Address | None:
+        """The address of the broker that it is, or was last, attached to."""
+        welcome = None if self._session_ is None else self._session_.welcome
+        return None if welcome is None else welcome.address
+
+    @property
+    def inbox(self) -> Subscription:
+        """Events that were written to this client by its id, for one that is `reachable`."""
+        return self._session.inbox
+
+    async def wait_connected(self, timeout: float | None = None) -> None:
+        """Wait until a broker has let it in again."""
+        await self._session.wait_attached(timeout)
+
+    def statistics(self) -> ClientStatistics:
+        session = self._session
+        outbox = session.outbox
+        return ClientStatistics(
+            session.connections,
+            len(session.subscriptions),
+            outbox.published,
+            outbox.accepted,
+            outbox.denied,
+            outbox.repeated,
+            outbox.unaccepted,
+            session.dropped,
+            None if session.connection is None else session.connection.round_trip_s,
+        )
+
+    # --- subscribing ---
+
+    async def subscribe(
+        self,
+        *,
+        topic: str | None = None,
+        selector: str | None = None,
+        tags: str | Mapping[str, str] | None = None,
+        integer: int | None = None,
+        xpath: str | None = None,
+        namespaces: Mapping[str, str] | None = None,
+        constraint: str | None = None,
+        durable: bool | str = False,
+        ack: Literal["auto", "manual"] = "auto",
+        scope: str = "system",
+        since: datetime | timedelta | float | None = None,
+        wait: float = SUBSCRIBE_S,
+        on_event: Callback | None = None,
+    ) -> Subscription:
+        """Want events: name one of topic (with or without selector), tags, integer, xpath and constraint.
+
+        It returns when all brokers in scope that matter know of it, or after `wait` seconds with `state` below that.
+        With `on_event` the function is called with every event, one after the other; otherwise take them yourself.
+        """
+        engine, wanted = constraint_of(topic, selector, tags, integer, xpath, namespaces, constraint)
+        matching.create(engine).add(0, wanted, 0)  # says exactly what is wrong with it
+        if ack not in ("auto", "manual"):
+            raise LocalProtocolError(f"ack {ack!r}: use 'auto' or 'manual'")
+        if ack == "manual" and not durable:
+            raise LocalProtocolError("ack='manual' needs durable=True: nothing else comes again")
+        if durable is not False and not self._is_named:
+            raise LocalProtocolError("a durable subscription is kept for a client: connect with client_id='...'")
+        session = self._session
+        found = Subscription(
+            session, session.new_number(), engine, wanted, level_of(scope, "scope"),
+            durable_name(durable, engine, wanted), ack, since_ns(since),
+        )  # fmt: skip
+        session.add(found)
+        if on_event is not None:
+            task = asyncio.get_running_loop().create_task(_call_with_each(found, on_event))
+            self._callbacks.add(task)
+            task.add_done_callback(self._callbacks.discard)
+        try:
+            if wait > 0:
+                await found.wait_active(wait)
+        except asyncio.CancelledError:
+            await found.close()
+            raise
+        return found
+
+    # --- publishing ---
+
+    async def publish(
+        self,
+        *,
+        topic: str | None = None,
+        integer: int | None = None,
+        tags: str | Mapping[str, str] | None = None,
+        xml: str | bytes | None = None,
+        properties: Mapping[str, Value] | None = None,
+        headers: Mapping[str, Value] | None = None,
+        body: bytes | memoryview = b"",
+        priority: int = DEFAULT_PRIORITY,
+        ttl: float | None = None,
+        to: Sequence[str] = (),
+        reliable: bool = False,
+        block: bool = True,
+    ) -> EventId:
+        """Publish an event; its id. A reliable one is on its broker's disk then, any other one is with the socket.
+
+        When it cannot be sent now, this waits, or with `block=False` raises Overloaded.
+        """
+        event = Event(topic, integer, tags, xml, properties or {}, headers or {}, body, priority, ttl, to)
+        return await self._session.outbox.publish(event, reliable, block, is_foreign=False)
+
+    async def publish_event(self, event: Event, *, reliable: bool = False, block: bool = True) -> EventId:
+        """The same for an event that is there already; it gets an id of its own."""
+        return await self._session.outbox.publish(event, reliable, block)
+
+    async def publish_many(
+        self, events: Sequence[Event], *, reliable: bool = False, block: bool = True
+    ) -> list[EventId]:
+        """Publish many events without waiting for each: their ids, when the last one is accepted or sent."""
+        return await self._session.outbox.publish_many(events, reliable, block)
+
+    @overload
+    async def request(
+        self, *, answers: None = None, timeout: float = ANSWER_S, **content: Unpack[Content]
+    ) -> Event: ...
+
+    @overload
+    async def request(self, *, answers: int, timeout: float = ANSWER_S, **content: Unpack[Content]) -> list[Event]: ...
+
+    async def request(
+        self, *, answers: int | None = None, timeout: float = ANSWER_S, **content: Unpack[Content]
+    ) -> Event | list[Event]:
+        """Publish an event (`content` as for `publish`) and wait for the answer to it; raise Unanswered without one.
+
+        With `answers=n` the result is a list of at most n of them: those that came in time, at least one.
+        """
+        session = self._session
+        await session.wait_attached(timeout)
+        assert session.welcome is not None
+        number = session.new_number()
+        headers = {**content.get("headers", {}), REPLY_TO: session.welcome.reply_to, CORRELATION: number}
+        event = Event(**{"ttl": timeout, **content, "headers": headers})  # type: ignore[arg-type]
+        future = session.questions.request(number, answers or 1)
+        await session.outbox.publish(
+            event, False, True, AskRequest(number, max(1, round(timeout * 1000)), answers or 1)
+        )
+        found = await _answer(future, timeout, f"request {number}")
+        return found[0] if answers is None else found
+
+    async def reply(
+        self,
+        event: Event,
+        *,
+        body: bytes | memoryview = b"",
+        properties: Mapping[str, Value] | None = None,
+        headers: Mapping[str, Value] | None = None,
+        xml: str | bytes | None = None,
+        reliable: bool = False,
+    ) -> EventId:
+        """Answer a request."""
+        reply_to = event.headers.get(REPLY_TO)
+        if not isinstance(reply_to, str):
+            raise InvalidEvent(f"event {event.id} is no request: it does not say where answers go")
+        correlation = event.headers.get(CORRELATION)
+        answer = Event(
+            xml=xml, properties=properties or {}, headers={**(headers or {}), CORRELATION: correlation}, body=body,
+            to=(reply_to,), priority=event.priority,
+        )  # fmt: skip
+        return await self._session.outbox.publish(answer, reliable, True)
+
+    async def watch(self, sample: Event, *, wait: float = ANSWER_S) -> Watch:
+        """Ask whether anybody wants events like this one, now and whenever that changes (quench)."""
+        session = self._session
+        await session.wait_attached(wait)
+        watch = Watch(session.questions, session.new_number(), sample)
+        session.questions.watches[watch.number] = watch
+        session.say_watch(watch.number, sample)
+        if wait > 0 and watch.wanted is None:
+            await watch.changed(wait)
+        return watch
+
+    # --- discovery ---
+
+    async def advertise(
+        self,
+        name: str,
+        *,
+        properties: Mapping[str, Scalar] | None = None,
+        xml: str | bytes | None = None,
+        scope: str = "system",
+        lease: float = DEFAULT_LEASE_S,
+    ) -> None:
+        """Offer something under a name: it can be found in scope, while this client is attached and `lease` after."""
+        if not 0 <= lease <= MAX_LEASE_S:
+            raise LocalProtocolError(f"lease {lease}: expected 0 to {MAX_LEASE_S:g} seconds")
+        try:
+            packed = _properties.encode(dict(properties or {}))
+        except (TypeError, OverflowError, ValueError) as error:
+            raise LocalProtocolError(f"properties of advertisement {name!r}: {error}") from None
+        document = b"" if xml is None else xml.encode() if isinstance(xml, str) else xml
+        frame = AskAdvertise(
+            name, level_of(scope, "scope"), packed, document, isinstance(xml, str), round(lease * 1000)
+        )
+        session = self._session
+        await session.wait_attached(self._timeout)
+        future = session.questions.advert(name)
+        session.send(frame)
+        await _answer(future, self._timeout, f"advertisement {name!r}")
+        session.questions.standing[name] = frame
+
+    async def withdraw(self, name: str) -> None:
+        """Offer it no longer."""
+        session = self._session
+        session.questions.standing.pop(name, None)
+        await session.wait_attached(self._timeout)
+        future = session.questions.advert(name)
+        session.send(AskWithdraw(name))
+        await _answer(future, self._timeout, f"advertisement {name!r}")
+
+    async def query(
+        self,
+        *,
+        sql: str | None = None,
+        xpath: str | None = None,
+        namespaces: Mapping[str, str] | None = None,
+        realm: str = "system",
+        full: bool = True,
+        timeout: float = ANSWER_S,
+    ) -> QueryAnswer:
+        """Find advertisements, by SQL over their properties or by XPath over their documents."""
+        if (sql is None) == (xpath is None):
+            raise LocalProtocolError("a query needs sql=... or xpath=..., one of them")
+        session = self._session
+        await session.wait_attached(timeout)
+        number = session.new_number()
+        future = session.questions.query(number)
+        language: Literal["sql", "xpath"] = "xpath" if sql is None else "sql"
+        session.send(
+            AskQuery(
+                number, language, sql or xpath or "", level_of(realm, "realm"), full,
+                tuple(sorted((namespaces or {}).items())), max(1, round(timeout * 1000)),
+            )
+        )  # fmt: skip
+        return await _answer(future, timeout, f"query {number}")
+
+
+async def _answer(future: asyncio.Future[T], timeout: float, what: str) -> T:
+    """What the broker says; it keeps deadlines itself, so this only catches one that does not."""
+    try:
+        async with asyncio.timeout(timeout + GRACE_S):
+            return await future
+    except TimeoutError as error:
+        if isinstance(error, TimedOut):
+            raise
+        raise TimedOut(f"{what}: the broker said nothing within {timeout + GRACE_S:g} seconds") from None
+
+
+async def _call_with_each(subscription: Subscription, callback: Callback) -> None:
+    try:
+        async for event in subscription:
+            try:
+                result = callback(event)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("the function that is called with the events of %r failed", subscription)
+    except VeenaError as error:
+        logger.info("%r is over: %s", subscription, error)

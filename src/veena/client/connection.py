@@ -1,0 +1,193 @@
+"""One connection of a client to a broker: dial, greet, write in batches, notice when it is dead.
+
+What is sent within one turn of the event loop is one write; what a read brings is dealt with at once, all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from veena.core.client_frames import ClientHello, ClientWelcome, Farewell, TellRedirect
+from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.frames import MAX_REASON, Frame, Goodbye, Heartbeat
+from veena.core.wire import Decoder, Numbered, encode
+from veena.core.wire_header import MAX_FRAME
+from veena.errors import AccessDenied, NotConnected, Refused, RemoteProtocolError, VeenaError
+from veena.runtime.stream import Bytes, Stream
+from veena.runtime.transport_url import parse_url
+from veena.runtime.transports import Secrets, connect
+
+#: Bytes that are written at once without waiting for the end of the turn.
+WRITE_NOW = 64 * 1024
+#: A broker that says nothing for so many heartbeats is gone.
+MISSED_HEARTBEATS = 3
+
+
+class Redirected(VeenaError):
+    """The broker has sent the client elsewhere."""
+
+    def __init__(self, urls: Sequence[str], reason: str) -> None:
+        super().__init__(reason or "sent to another broker")
+        self.urls = tuple(urls)
+
+
+class Connection:
+    """A way to one broker."""
+
+    def __init__(self, url: str, hello: ClientHello, hear: Callable[[list[Numbered]], None]) -> None:
+        self.url = url
+        self.round_trip_s: float | None = None
+        self._hello = hello
+        self._hear = hear
+        self._decoder = Decoder(max_frame=MAX_FRAME)
+        self._stream: Stream | None = None
+        self._parts: list[Bytes] = []
+        self._size = 0
+        self._is_scheduled = False
+        self.is_clogged = False
+        #: Called when what was written has gone.
+        self.on_room: Callable[[], None] = lambda: None
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._welcome: asyncio.Future[ClientWelcome] = loop.create_future()
+        self._closed: asyncio.Future[str] = loop.create_future()
+        self._heard = loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self, secrets: Secrets, patience_s: float) -> ClientWelcome:
+        """Dial and greet; raise what keeps that from working, AccessDenied when the broker does not let it in."""
+        try:
+            async with asyncio.timeout(patience_s):
+                self._stream = await connect(parse_url(self.url), self._accept, secrets)
+                self._stream.write((encode(self._hello, 0),))
+                welcome = await asyncio.shield(self._welcome)
+        except TimeoutError:
+            self.abort("no answer")
+            raise NotConnected(f"{self.url} did not answer within {patience_s:g} seconds") from None
+        except OSError as error:
+            raise NotConnected(f"{self.url}: {error.strerror or error}") from None
+        except BaseException:
+            self.abort("given up")
+            raise
+        self._beat()
+        return welcome
+
+    def _accept(self, stream: Stream) -> Connection:
+        self._stream = stream
+        return self
+
+    # --- the stream's side ---
+
+    def received(self, data: Bytes) -> None:
+        self._heard = self._loop.time()
+        try:
+            frames = self._decoder.feed(data if isinstance(data, bytes) else bytes(data))
+            if self._welcome.done():
+                self._hear(frames)
+                return
+            for at, (_, frame) in enumerate(frames):
+                if isinstance(frame, EventFrame):
+                    raise RemoteProtocolError("an event before the welcome")
+                self._greeted(frame)
+                if self._welcome.done() and at + 1 < len(frames) and not self._welcome.exception():
+                    raise RemoteProtocolError("the broker sent more than a welcome before it was asked for anything")
+        except VeenaError as error:
+            self.close(Farewell("protocol", str(error)[:MAX_REASON]), str(error))
+
+    def _greeted(self, frame: Frame) -> None:
+        """What comes before the welcome, and the welcome."""
+        if self._welcome.done():
+            return
+        if isinstance(frame, ClientWelcome):
+            self._decoder = Decoder(EventCodec(frame.levels, frame.fanout, MAX_FRAME), MAX_FRAME)
+            self._welcome.set_result(frame)
+        elif isinstance(frame, TellRedirect):
+            self._fail(Redirected(frame.urls, frame.reason))
+        elif isinstance(frame, Farewell) and frame.why == "denied":
+            self._fail(AccessDenied(frame.reason))
+        elif isinstance(frame, Farewell | Goodbye):
+            is_final = isinstance(frame, Farewell) and frame.why == "protocol"
+            fault = Refused(frame.reason) if is_final else NotConnected(f"{self.url}: {frame.reason}")
+            self._fail(fault)
+        else:
+            raise RemoteProtocolError(f"{type(frame).__name__} instead of a welcome")
+
+    def _fail(self, fault: VeenaError) -> None:
+        self._welcome.set_exception(fault)
+        self._welcome.exception()  # who waited may have gone
+
+    def closed(self, reason: str) -> None:
+        if not self._welcome.done():
+            self._fail(NotConnected(f"{self.url}: {reason}"))
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._closed.done():
+            self._closed.set_result(reason)
+        self.on_room()
+
+    def clogged(self) -> None:
+        self.is_clogged = True
+
+    def cleared(self) -> None:
+        self.is_clogged = False
+        self.on_room()
+
+    # --- writing ---
+
+    def send(self, *frames: Frame) -> None:
+        for frame in frames:
+            self.write(encode(frame, 0))
+
+    def write(self, *parts: Bytes) -> None:
+        """Let these be written, in order, at the end of this turn of the loop or when enough has come together."""
+        self._parts += parts
+        self._size += sum(map(len, parts))
+        if self._size >= WRITE_NOW:
+            self.flush()
+        elif not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        if self._parts and self._stream is not None:
+            parts, self._parts, self._size = self._parts, [], 0
+            self._stream.write(parts)
+
+    # --- life ---
+
+    def _beat(self) -> None:
+        """Say that this side is there, and see whether the other one is."""
+        interval_s = self._hello.heartbeat_ms / 1000
+        if self._loop.time() - self._heard > MISSED_HEARTBEATS * interval_s:
+            self.abort(f"nothing came for {MISSED_HEARTBEATS * interval_s:g} seconds")
+            return
+        self.send(Heartbeat(time.monotonic_ns(), 0))
+        self._timer = self._loop.call_later(interval_s, self._beat)
+
+    def heard_heartbeat(self, frame: Heartbeat) -> None:
+        if frame.echo_ns:
+            self.round_trip_s = (time.monotonic_ns() - frame.echo_ns) / 1e9
+
+    def close(self, farewell: Farewell | None, reason: str) -> None:
+        """Send what was written and a last word, then close."""
+        if self._stream is not None and not self._closed.done():
+            if farewell is not None:
+                self._parts.append(encode(farewell, 0))
+            self.flush()
+            self._stream.close(reason)
+
+    def abort(self, reason: str) -> None:
+        if self._stream is not None:
+            self._stream.abort(reason)
+        elif not self._closed.done():
+            self.closed(reason)
+
+    async def wait_closed(self) -> str:
+        """Why it is over."""
+        return await asyncio.shield(self._closed)

@@ -1,0 +1,297 @@
+"""Publishing: ids, acceptance, waiting for room, and repeating what was not accepted when a connection was lost.
+
+A reliable event stays here until its broker says that it is on disk. If the connection is lost before, the event is
+repeated at the next broker under the incarnation that is given there, and names the id that it had first: ends that
+have had it under that one drop it (design §6, roaming publisher). So it is delivered once, whatever happened to the
+first attempt.
+
+A best-effort event is handed to the socket and forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from veena.client.connection import Connection
+from veena.core.client_frames import ClientWelcome, Place, Run
+from veena.core.event_frame import EventCodec
+from veena.core.frames import Frame
+from veena.core.wire import encode
+from veena.errors import AccessDenied, NotConnected, Overloaded, Refused, StoreError, VeenaError
+from veena.event import Event, EventId, IdGenerator
+
+#: Bytes of events that are not accepted yet.
+MAX_BYTES = 64 << 20
+#: What an event takes beside its body and document, about.
+OVERHEAD = 512
+#: Before anything is known of a broker's own limit.
+DEFAULT_UNACCEPTED = 4096
+#: How long to wait before an event is sent again that a broker could not take for the moment.
+RETRY_S = 0.1
+#: Best-effort events after which others are given a turn of the loop.
+TURN_BYTES = 256 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Unaccepted:
+    event: Event
+    future: asyncio.Future[EventId]
+    size: int
+    waits: bool
+    #: The id that it had first, if it was sent before.
+    original: tuple[int, int, int] | None = None
+    #: Its id on the present connection; None before it is sent there.
+    id: EventId | None = None
+
+
+class Outbox:
+    """What one client publishes."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._connection: Connection | None = None
+        self._codec: EventCodec | None = None
+        self._ids: IdGenerator | None = None
+        self._max_unaccepted = DEFAULT_UNACCEPTED
+        #: In the order in which they were published: those on their way by their place, and those still to be sent.
+        self._sent: dict[Place, _Unaccepted] = {}
+        self._unsent: deque[_Unaccepted] = deque()
+        self._bytes = 0
+        self._pause: str | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._turn = 0
+        self._error: VeenaError | None = None
+        self.accepted = self.denied = self.repeated = self.published = 0
+
+    @property
+    def unaccepted(self) -> int:
+        return len(self._sent) + len(self._unsent)
+
+    # --- the application's side ---
+
+    async def publish(
+        self, event: Event, reliable: bool, block: bool, before: Frame | None = None, is_foreign: bool = True
+    ) -> EventId:
+        """Send an event, when there is room; its id. A reliable one is on its broker's disk then.
+
+        An event that is not `is_foreign` was made for this call and is nobody else's: it need not be copied.
+        """
+        if not reliable:
+            while (reason := self._why_not_now()) is not None:
+                await self._wait(reason, block)
+            event_id = self._send_best_effort(event, before, is_foreign)
+            if self._turn >= TURN_BYTES:
+                self._turn = 0
+                await asyncio.sleep(0)
+            return event_id
+        while (reason := self._why_not_take(event)) is not None:
+            await self._wait(reason, block)
+        return await asyncio.shield(self._take(event, block).future)
+
+    async def publish_many(self, events: Sequence[Event], reliable: bool, block: bool) -> list[EventId]:
+        """Send many events; their ids when all are sent, or accepted."""
+        if not reliable:
+            return [await self.publish(event, False, block) for event in events]
+        taken = []
+        for event in events:
+            while (reason := self._why_not_take(event)) is not None:
+                await self._wait(reason, block)
+            taken.append(self._take(event, block))
+        return [await asyncio.shield(each.future) for each in taken]
+
+    def _take(self, event: Event, waits: bool) -> _Unaccepted:
+        size = len(event.body) + len(event.xml or b"") + OVERHEAD
+        entry = _Unaccepted(event, asyncio.get_running_loop().create_future(), size, waits)
+        self._bytes += entry.size
+        if self._is_free:
+            self._send(entry)
+        else:
+            self._unsent.append(entry)
+        return entry
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a reliable event can be sent at once, behind all that were published before it."""
+        return self._connection is not None and not self._unsent and self._retry is None
+
+    def _why_not_now(self) -> str | None:
+        """Why a best-effort event cannot be sent now."""
+        self._check_open()
+        if self._connection is None:
+            return "there is no connection"
+        return "the connection takes no more for now" if self._connection.is_clogged else None
+
+    def _why_not_take(self, event: Event) -> str | None:
+        """Why a reliable event cannot be taken now."""
+        self._check_open()
+        if self._pause is not None:
+            return self._pause or "the broker asked to pause"
+        if self.unaccepted >= self._max_unaccepted or (self._bytes + len(event.body) > MAX_BYTES and self._bytes):
+            return f"{self.unaccepted} events of {self._bytes} bytes are not accepted yet"
+        if self._connection is not None and self._connection.is_clogged:
+            return "the connection takes no more for now"
+        return None
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def _wait(self, reason: str, block: bool) -> None:
+        if not block:
+            raise Overloaded(f"it cannot be published now: {reason}; wait and try again, or publish with block=True")
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def wake(self) -> None:
+        """There may be room."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- sending ---
+
+    def _stamp(self) -> EventId:
+        assert self._ids is not None
+        return self._ids.next(time.time_ns())
+
+    def _send_best_effort(self, event: Event, before: Frame | None, is_foreign: bool) -> EventId:
+        assert self._codec is not None and self._connection is not None
+        event_id = self._stamp()
+        frame = self._codec.frame(replace(event, id=event_id) if is_foreign else _stamped(event, event_id))
+        self._turn += len(frame.tail)
+        self.published += 1
+        if before is not None:
+            self._connection.write(encode(before, 0))
+        self._connection.write(self._codec.encode(frame, 0))
+        return event_id
+
+    def send_sample(self, event: Event, before: Frame) -> None:
+        """An event that only shows what is meant."""
+        self._send_best_effort(event, before, True)
+
+    def _send(self, entry: _Unaccepted) -> None:
+        assert self._codec is not None and self._connection is not None
+        event_id = entry.id = self._stamp()
+        try:
+            frame = self._codec.frame(replace(entry.event, id=event_id), reliable=True, original=entry.original)
+        except VeenaError as error:  # such as one that is too large for this broker
+            self._settle(entry, error)
+            return
+        self.published += 1
+        self._sent[event_id.timestamp, event_id.sequence] = entry
+        header = self._codec.header(
+            frame, 0, to_serve=0, served=0, ttl_ms=frame.ttl_ms, flags=frame.flags
+        )  # fmt: skip
+        self._connection.write(header, frame.tail)
+
+    def _send_unsent(self) -> None:
+        while self._unsent and self._connection is not None and self._retry is None:
+            self._send(self._unsent.popleft())
+
+    # --- the broker's side ---
+
+    def attached(self, connection: Connection, welcome: ClientWelcome) -> None:
+        """A broker has let this client in: repeat what is not accepted, then go on."""
+        self._codec = EventCodec(welcome.levels, welcome.fanout, welcome.max_frame)
+        self._ids = IdGenerator(self._client_id, welcome.incarnation)
+        self._max_unaccepted = max(1, welcome.max_unaccepted)
+        self._connection = connection
+        self._pause = None
+        self._send_unsent()
+        self.wake()
+
+    def detached(self) -> None:
+        """The connection is gone: everything that was not accepted has to be sent again, first of all."""
+        self._connection = None
+        self._cancel_retry()
+        sent, self._sent = list(self._sent.values()), {}
+        for entry in reversed(sent):
+            if entry.original is None and entry.id is not None:
+                entry.original = (entry.id.incarnation, entry.id.timestamp, entry.id.sequence)
+            entry.id = None
+            self._unsent.appendleft(entry)
+        self.repeated += len(sent)
+
+    def hear_accepted(self, runs: Sequence[Run]) -> None:
+        for timestamp, first, last in runs:
+            if last - first > len(self._sent):
+                found = [place for place in self._sent if place[0] == timestamp and first <= place[1] <= last]
+            else:
+                found = [(timestamp, sequence) for sequence in range(first, last + 1)]
+            for place in found:
+                entry = self._sent.pop(place, None)
+                if entry is not None:
+                    self.accepted += 1
+                    self._settle(entry, None)
+        self.wake()
+
+    def hear_denied(self, timestamp: int, sequence: int, why: str, reason: str) -> bool:
+        """An event was not accepted; False when nobody waits for that."""
+        entry = self._sent.pop((timestamp, sequence), None)
+        if entry is None:
+            self.denied += 1
+            return False
+        if why == "busy" and entry.waits:
+            entry.id = None
+            # Those behind it that are denied too come behind it again.
+            self._unsent.append(entry)
+            if self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
+            return True
+        self.denied += 1
+        kinds: dict[str, type[VeenaError]] = {"denied": AccessDenied, "store": StoreError, "busy": Overloaded}
+        self._settle(entry, kinds.get(why, Refused)(reason))
+        self.wake()
+        return True
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._send_unsent()
+        self.wake()
+
+    def _cancel_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def pause(self, reason: str) -> None:
+        self._pause = reason
+
+    def resume(self) -> None:
+        self._pause = None
+        self.wake()
+
+    def close(self, error: VeenaError) -> None:
+        """Nothing more is sent; who waits is told."""
+        self._error = error
+        self._connection = None
+        self._cancel_retry()
+        for entry in (*self._sent.values(), *self._unsent):
+            self._settle(entry, NotConnected(f"not known whether it was accepted: {error}"))
+        self._sent.clear()
+        self._unsent.clear()
+        self.wake()
+
+    def _settle(self, entry: _Unaccepted, error: VeenaError | None) -> None:
+        self._bytes -= entry.size
+        if entry.future.done():
+            return
+        if error is None:
+            assert entry.id is not None
+            entry.future.set_result(entry.id)
+        else:
+            entry.future.set_exception(error)
+            entry.future.exception()  # who waited may have gone
+
+
+def _stamped(event: Event, event_id: EventId) -> Event:
+    """Give an event that nobody else has its id: a copy would cost more than all the rest of sending it."""
+    object.__setattr__(event, "id", event_id)
+    return event

@@ -1,0 +1,337 @@
+"""Discovery: clients advertise what they offer, and others find it with SQL or XPath (DSC-01..06, IOP-04).
+
+This composes the parts: `shelf` keeps what the host's clients advertise, `office` what a controller holds of its units,
+`advert_store` finds in both, `questions` asks and gathers. A query goes to one controller of each unit of its realm and
+each answers straight to the asker; nobody else is bothered, where TTL flooding asks everybody within range and still
+misses who is out of it.
+
+The first broker of a unit that a frame reaches from outside has a link of that unit's level: it is a gatekeeper, hence
+a controller, and can answer. Inside the own unit the map names the controllers, some of them only by the smaller unit
+that they are in; then the frame is sent there, and whoever gets it sees more of that unit and passes it on.
+
+The invariant: nobody is answered with an advertisement whose scope does not hold both the asker and its home.
+A frame that breaks the rules is the fault of its origin, which may be far away: it changes nothing, and no link closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from veena.address import Address, Unit, contains
+from veena.core.advert import make_advert
+from veena.core.advert_query import AdvertQuery
+from veena.core.advert_store import AdvertStore
+from veena.core.boundary import ClientDown, ClientUp, Effect, Input
+from veena.core.discovery_boundary import (
+    Advertise,
+    Advertised,
+    AdvertRefused,
+    DiscoveryInput,
+    Query,
+    QueryRefused,
+    Withdraw,
+)
+from veena.core.discovery_frames import (
+    MAX_ANSWER_PAGES,
+    MAX_DEADLINE_MS,
+    MAX_NAMESPACES,
+    MAX_PAGE_BYTES,
+    MAX_PAGE_ITEMS,
+    Advertisement,
+    Ask,
+    DiscoveryFrame,
+    Found,
+    FoundRow,
+    QueryPart,
+    Shelf,
+    ShelfRequest,
+    Standing,
+    StandingRequest,
+)
+from veena.core.disk import Identity
+from veena.core.frames import Frame
+from veena.core.map import NetworkMap
+from veena.core.office import Office
+from veena.core.profiles import Profiles
+from veena.core.questions import Questions, parts_of, row_weight
+from veena.core.reception import Reception
+from veena.core.settings import Settings
+from veena.core.shelf import OwnShelf
+from veena.core.speaker import first_number
+from veena.errors import InvalidConstraint, LocalProtocolError
+
+#: A frame that looks for a controller is passed on so often: once a level on the way down, and once more where two maps
+#: disagree.
+MAX_RELAYS = 9
+
+Handler = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryStatistics:
+    #: Advertisements of the host's own clients, and all that it holds with theirs.
+    own: int
+    held: int
+    held_bytes: int
+    #: Brokers whose shelves are held here.
+    homes: int
+    open_queries: int
+    #: Questions answered as a controller, and advertisements that were looked at for them.
+    answered: int
+    evaluated: int
+
+
+class Discovery:
+    """One a broker; what clients are told is appended to `effects`."""
+
+    def __init__(
+        self,
+        network: NetworkMap,
+        settings: Settings,
+        profiles: Profiles,
+        reception: Reception,
+        identity: Identity,
+        effects: list[Effect],
+    ) -> None:
+        self._map = network
+        self._profiles = profiles
+        self._courier = reception.courier
+        self._effects = effects
+        self.store = AdvertStore()
+        self.shelf = OwnShelf(network.levels, first_number(identity.incarnation))
+        self.office = Office(network, settings, profiles.leases, self.shelf, self.store, self._say)
+        self._questions = Questions(network)
+        self._clients: dict[int, str] = {}
+        self._answered = 0
+        self._inputs: dict[type[Input], Handler] = {
+            Advertise: self._advertise,
+            Withdraw: self._withdraw,
+            Query: self._query,
+        }
+        self._frames: dict[type[Frame], Handler] = {
+            Standing: lambda frame, origin, now: self.office.hear(frame, now),
+            StandingRequest: self._on_standing_request,
+            ShelfRequest: self._on_shelf_request,
+            Shelf: self.office.take,
+            Ask: self._on_ask,
+            Found: self._on_found,
+        }
+        reception.routed.update(dict.fromkeys(self._frames, self.take))
+
+    # --- clients ---
+
+    def input_handlers(self, attend: Callable[[ClientUp | ClientDown, int], None]) -> dict[type[Input], Handler]:
+        """What clients ask of discovery, and their coming and going, which `attend` deals with first."""
+
+        def came(given: ClientUp, now_ns: int) -> None:
+            attend(given, now_ns)
+            if given.session in self._profiles.clients:
+                self.client_up(given.session, self._profiles.clients.client_id(given.session))
+
+        def left(given: ClientDown, now_ns: int) -> None:
+            attend(given, now_ns)
+            self.client_down(given, now_ns)
+
+        return {**dict.fromkeys(self._inputs, self.handle), ClientUp: came, ClientDown: left}
+
+    def handle(self, given: DiscoveryInput, now_ns: int) -> None:
+        """What a client asks for; a refusal if it cannot be."""
+        try:
+            if given.session not in self._clients:
+                raise LocalProtocolError(f"session {given.session} is not open")
+            self._inputs[type(given)](given, now_ns)
+        except (LocalProtocolError, InvalidConstraint) as error:
+            if isinstance(given, Query):
+                self._effects.append(QueryRefused(given.session, given.number, str(error)))
+            else:
+                self._effects.append(AdvertRefused(given.session, given.name, str(error)))
+
+    def client_up(self, session: int, client_id: str) -> None:
+        self._clients[session] = client_id
+        self.shelf.client_came(client_id)
+
+    def client_down(self, given: ClientDown, now_ns: int) -> None:
+        client = self._clients.pop(given.session, None)
+        self._questions.close_session(given.session)
+        if client is not None and client not in self._clients.values():
+            self._gone(self.shelf.client_left(client, given.lost, now_ns), now_ns)
+
+    def _advertise(self, given: Advertise, now_ns: int) -> None:
+        advert = make_advert(given, self._clients[given.session], self._map.levels, now_ns)
+        self.shelf.put(advert, given.lease_s)
+        self.store.put(self._map.host, advert)
+        self.office.own_changed(now_ns)
+        self._effects.append(Advertised(given.session, given.name))
+
+    def _withdraw(self, given: Withdraw, now_ns: int) -> None:
+        client = self._clients[given.session]
+        gone = self.shelf.remove((client, given.name))
+        if gone is None:
+            raise LocalProtocolError(f"{client} has no advertisement {given.name!r:.80} here")
+        self._gone([gone], now_ns)
+
+    def _gone(self, adverts: list[Advertisement], now_ns: int) -> None:
+        for advert in adverts:
+            self.store.remove(self._map.host, (advert.client, advert.name))
+        if adverts:
+            self.office.own_changed(now_ns)
+
+    # --- asking ---
+
+    def _query(self, given: Query, now_ns: int) -> None:
+        if not 1 <= given.realm <= self._map.levels:
+            raise LocalProtocolError(
+                f"realm {given.realm}: expected 1 (the cluster) to {self._map.levels} (the system)"
+            )
+        if not 1 <= given.deadline_ms <= MAX_DEADLINE_MS:
+            raise LocalProtocolError(f"deadline {given.deadline_ms} ms: expected 1 to {MAX_DEADLINE_MS}")
+        if given.language not in ("sql", "xpath"):
+            raise LocalProtocolError(f"language {given.language!r}: expected 'sql' or 'xpath'")
+        if len(given.namespaces) > MAX_NAMESPACES:
+            raise LocalProtocolError(f"{len(given.namespaces)} namespaces: at most {MAX_NAMESPACES} are taken")
+        is_sql = given.language == "sql"
+        query = AdvertQuery(is_sql, given.text, given.namespaces, given.full)
+        asked = self._questions.open(given.session, given.number, query, given.deadline_ms, now_ns)
+        others = self._profiles.leases.siblings(self._map.levels - 1)
+        parts = parts_of(self._map, given.realm, others)
+        for part in parts:
+            self._questions.await_part(asked, part.unit)
+        namespaces = tuple(sorted(given.namespaces.items()))
+        self._pass_on(
+            Ask(self._map.host, asked, tuple(parts[:1]), is_sql, given.text, namespaces, given.full), parts, now_ns
+        )
+
+    def _pass_on(self, ask: Ask, parts: list[QueryPart], now_ns: int) -> None:
+        """Answer what can be answered here, and send the rest to one controller of each unit, one frame each."""
+        goals: dict[Unit, list[QueryPart]] = {}
+        for part in sorted(parts, key=lambda part: len(part.unit)):
+            level = self._map.level(part.unit)
+            if not contains(part.unit, self._map.host):
+                goal: Unit | None = part.unit if ask.asker == self._map.host else None
+            elif level == 0 or (self.office.controls(level) and not self._knows_better(level, ask, now_ns)):
+                self._answer(ask, part, now_ns)
+                continue
+            else:
+                goal = self.office.nearest(level, goals)
+            if goal is not None and goal in self._map.reachable():
+                goals.setdefault(goal, []).append(part)
+            elif ask.asker == self._map.host:
+                self._questions.take_silence(ask.number, part.unit)
+        for goal, wanted in goals.items():
+            self._say(goal, replace(ask, parts=tuple(wanted), hops=ask.hops + 1), now_ns)
+
+    def _knows_better(self, level: int, ask: Ask, now_ns: int) -> bool:
+        """Whether another controller should be asked instead: the host has only just become one."""
+        return ask.hops <= 1 and self.office.is_settling(level, now_ns) and self.office.nearest(level) is not None
+
+    def _on_ask(self, ask: Ask, origin: Address, now_ns: int) -> None:
+        if len(ask.asker) == self._map.levels and ask.hops <= MAX_RELAYS:
+            self._pass_on(ask, [part for part in ask.parts if contains(part.unit, self._map.host)], now_ns)
+
+    # --- answering ---
+
+    def _answer(self, ask: Ask, part: QueryPart, now_ns: int) -> None:
+        try:
+            query = AdvertQuery(ask.is_sql, ask.text, dict(ask.namespaces), ask.full)
+        except InvalidConstraint:
+            return  # its broker let it through: the asker sees a silent unit
+        levels = self._map.levels
+
+        def is_visible(home: Address, advert: Advertisement) -> bool:
+            size = levels - advert.scope
+            return (
+                part.low <= advert.scope <= part.high and contains(part.unit, home) and home[:size] == ask.asker[:size]
+            )
+
+        self._answered += 1
+        found = self.store.find(query, is_visible)
+        rows = query.merge(query.row(advert, home) for home, advert in found)
+        pages = _paged(rows)
+        silent = tuple(self.office.silent(self._map.level(part.unit), now_ns))
+        for number, page in enumerate(pages):
+            frame = Found(ask.number, part.unit, number, len(pages), len(found), tuple(page), silent)
+            self._say(ask.asker, frame, now_ns)
+
+    def _on_found(self, frame: Found, origin: Address, now_ns: int) -> None:
+        self._questions.take(frame, origin)
+
+    def _on_standing_request(self, frame: StandingRequest, origin: Address, now_ns: int) -> None:
+        level = self._map.level(frame.unit)
+        if not contains(frame.unit, self._map.host) or frame.hops > MAX_RELAYS:
+            return
+        if len(frame.contact) != self._map.levels or not contains(frame.unit[:-1], frame.contact):
+            return  # only a controller of the enclosing unit has a reason to ask
+        if level == 0 or self.office.controls(level):
+            for told in self.office.round_frames(level, now_ns):
+                self._say(frame.contact, replace(told, within=frame.contact), now_ns)
+        else:
+            goal = self.office.nearest(level)
+            if goal is not None:
+                self._say(goal, replace(frame, hops=frame.hops + 1), now_ns)
+
+    def _on_shelf_request(self, frame: ShelfRequest, origin: Address, now_ns: int) -> None:
+        is_inside = len(frame.contact) == self._map.levels and contains(self._map.own(frame.level), frame.contact)
+        if is_inside and 1 <= frame.level < self._map.levels:
+            self._say(frame.contact, self.shelf.page(frame.level, frame.since), now_ns)
+
+    # --- the broker's side ---
+
+    def take(self, frame: Frame, origin: Address, now_ns: int) -> None:
+        """A frame that came from afar; raise RemoteProtocolError for one that breaks the rules, changing nothing."""
+        self._frames[type(frame)](frame, origin, now_ns)
+
+    def _say(self, to: Unit, frame: DiscoveryFrame, now_ns: int) -> None:
+        if to == self._map.host:
+            self.take(frame, self._map.host, now_ns)
+        else:
+            self._courier.send(to, frame, now_ns)
+
+    def flush(self, now_ns: int) -> None:
+        """After each input that was more than events: offices follow the map, and answers go out."""
+        self.office.map_changed(now_ns)
+        self._effects += self._questions.answers(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        self._gone(self.shelf.expire(now_ns), now_ns)
+        self.office.tick(self._profiles.speakers.levels(), now_ns)
+
+    def next_wakeup(self) -> int | None:
+        due = [part.next_wakeup() for part in (self.shelf, self.office, self._questions)]
+        return min((time for time in due if time is not None), default=None)
+
+    def statistics(self) -> DiscoveryStatistics:
+        return DiscoveryStatistics(
+            len(self.shelf),
+            len(self.store),
+            self.store.bytes,
+            len(self.office.homes()),
+            len(self._questions),
+            self._answered,
+            self.store.evaluated,
+        )
+
+    def check(self) -> None:
+        self.shelf.check()
+        self.office.check()
+        self.store.check()
+        self._questions.check()
+        assert self.store.of(self._map.host) == len(self.shelf), "what is on the own shelf can be found here"
+
+
+def _paged(rows: list[FoundRow]) -> list[list[FoundRow]]:
+    """As few pages as hold these rows, at least one, at most as many as one controller may send."""
+    pages: list[list[FoundRow]] = [[]]
+    size = 0
+    for row in rows:
+        weight = row_weight(row)
+        if pages[-1] and (size + weight > MAX_PAGE_BYTES or len(pages[-1]) == MAX_PAGE_ITEMS):
+            if len(pages) == MAX_ANSWER_PAGES:
+                break
+            pages.append([])
+            size = 0
+        pages[-1].append(row)
+        size += weight
+    return pages

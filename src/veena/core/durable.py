@@ -1,0 +1,164 @@
+"""One durable subscription as it stands at a broker: where it is, what is kept for it, who reads it.
+
+The rules are those of `durables` and `roaming`; this is their common record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from veena.address import Address
+from veena.core.disk import Disk, Entry, EventKey, Place, Registered, Stream
+from veena.core.event_frame import EventFrame
+from veena.core.flight import event_key
+from veena.core.inbox import Inbox, Reader
+from veena.matching.engine import Constraint
+
+#: Ids that are remembered for one subscription.
+MAX_REMEMBERED = 100_000
+
+#: Where a subscription is with respect to this broker. Open: at home, and stragglers may come from its former home.
+HOME, OPEN, ARRIVING, LEAVING, LEFT = "home", "open", "arriving", "leaving", "left"
+
+#: Client and name.
+Key = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class Durable:
+    """One durable subscription, as it stands at this broker."""
+
+    number: int
+    client_id: str
+    name: str
+    engine: str
+    constraint: Constraint
+    scope: int
+    version: int
+    state: str
+    inboxes: list[Inbox]
+    to: Address | None = None
+    #: Stragglers from a former home, until it is known whether they came by themselves.
+    aside: Inbox | None = None
+    #: (session, subscription) -> where it reads.
+    readers: dict[tuple[int, int], Reader] = field(default_factory=dict)
+    #: The last place of each stream that was kept here.
+    last: dict[Stream, Place] = field(default_factory=dict)
+    #: The first place of each stream that came by itself while what was kept elsewhere was waited for.
+    first: dict[Stream, Place] = field(default_factory=dict)
+    #: While what was kept elsewhere may still come: what came by itself, and what came from there.
+    live_keys: dict[EventKey, None] = field(default_factory=dict)
+    moved_keys: dict[EventKey, None] = field(default_factory=dict)
+    #: What was sent on as a straggler after it left.
+    sent_keys: dict[EventKey, None] = field(default_factory=dict)
+    moved_last: dict[Stream, Place] = field(default_factory=dict)
+    until_ns: int | None = None
+    #: What is kept is being read, to be sent after it.
+    is_forwarding: bool = False
+    #: When it was asked to go elsewhere.
+    left_ns: int | None = None
+    #: It went on from here before everything had come from its former home, which is waited for so long.
+    waits: bool = False
+    waits_until_ns: int = 0
+    subscription: int = 1
+    #: Its version when it came here: what is said of an earlier stay has no meaning any more.
+    made: int = 0
+    #: It goes with its session: a subscription that waits for its past.
+    is_passing: bool = False
+    is_dirty: bool = False
+
+    @property
+    def key(self) -> Key:
+        return (self.client_id, self.name)
+
+    @property
+    def live(self) -> Inbox:
+        return self.inboxes[-1]
+
+    def inbox(self, number: int) -> Inbox:
+        return next(inbox for inbox in self.inboxes if inbox.number == number)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether everything that is kept was handed to all who read it."""
+        return (
+            len(self.inboxes) == 1
+            and self.state != ARRIVING
+            and all(reader.next >= self.live.end and not reader.is_reading for reader in self.readers.values())
+        )
+
+    @property
+    def is_here(self) -> bool:
+        return self.state in (HOME, OPEN, ARRIVING)
+
+    def registration(self) -> Registered:
+        return Registered(
+            self.number,
+            self.client_id,
+            self.name,
+            self.engine,
+            self.constraint,
+            self.scope,
+            self.version,
+            tuple(inbox.number for inbox in self.inboxes),
+            self.state,
+            self.to,
+            0 if self.aside is None else self.aside.number,
+        )
+
+
+def remember(keys: dict[EventKey, None], key: EventKey) -> None:
+    keys[key] = None
+    if len(keys) > MAX_REMEMBERED:
+        del keys[next(iter(keys))]
+
+
+def stream_of(frame: EventFrame) -> Stream:
+    return (frame.publisher, frame.incarnation, frame.lane_number)
+
+
+def ids_of(frame: EventFrame) -> tuple[tuple[Stream, Place], ...]:
+    """The place of an event in its stream, and that of its original where a roaming publisher repeats it."""
+    stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
+    original = frame.section.original
+    if original is None:
+        return ((stream, place),)
+    return ((stream, place), ((stream[0], original[0], stream[2]), (original[1], original[2])))
+
+
+def first_key(frame: EventFrame) -> EventKey:
+    """The id that an event had first: what a roaming publisher repeats is the same event."""
+    original = frame.section.original
+    publisher = event_key(frame)[0]
+    return event_key(frame) if original is None else (publisher, *original)
+
+
+def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> Durable:
+    """A subscription as the disk has it; `entries` are those of each inbox."""
+
+    def inbox_of(number: int) -> Inbox:
+        cursor = disk.reached.get(number, 0)
+        kept = entries.get(number)
+        return Inbox(number, cursor, max(cursor, kept[-1].offset + 1 if kept else 0))
+
+    inboxes: list[Inbox] = []
+    for number in found.inboxes:
+        inbox = inbox_of(number)
+        inbox.floor = dict(disk.floors.get(number, {}))
+        inbox.is_closed = number != found.number and found.state != ARRIVING
+        inboxes.append(inbox)
+    durable = Durable(
+        found.number, found.client_id, found.name, found.engine, found.constraint, found.scope, found.version,
+        found.state, inboxes, found.to,
+    )  # fmt: skip
+    if found.aside:
+        durable.aside = inbox_of(found.aside)
+    for entry in entries.get(durable.number, ()):
+        stream, place = stream_of(entry.frame), (entry.frame.timestamp, entry.frame.sequence)
+        durable.last[stream] = max(place, durable.last.get(stream, place))
+        durable.first.setdefault(stream, place)
+        if found.state in (ARRIVING, OPEN) or entry.offset >= durable.live.cursor:
+            remember(durable.live_keys, first_key(entry.frame))
+    for number in found.inboxes[:-1]:
+        durable.moved_keys.update(dict.fromkeys(first_key(entry.frame) for entry in entries.get(number, ())))
+    return durable

@@ -1,0 +1,470 @@
+"""Durable subscriptions: what their clients want is kept while they are away (CLI-05, CLI-07, FLT-05, design §7).
+
+A durable subscription is kept at one broker, its *home*: the one where its client attached last. To the rest of the
+network it is a subscription like any other, of a session that never ends (with a negative number); it is told again
+before anything else when the broker is started again. Every reliable event that satisfies it goes into the log, for its
+inbox (`inbox`), and counts as delivered here once it is on disk. Who is attached is handed the event at once; who is
+behind is read to from the log, as fast as it acknowledges. Best-effort events are for those who are attached.
+
+When the client attaches elsewhere, the subscription moves there with everything that is kept for it (`roaming`).
+
+The invariant: what was kept is handed over in the order of its streams, each event until somebody acknowledges it; what
+was acknowledged is not handed over again, except after a crash of this broker, and then with a mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from veena.core.boundary import (
+    Acknowledge,
+    Active,
+    ClientDown,
+    ClientRefused,
+    ClientUp,
+    Effect,
+    Subscribe,
+    Unsubscribe,
+)
+from veena.core.disk import Disk, Entry, EventKey, Forgotten, Place, Reached, Stream
+from veena.core.durable import (
+    ARRIVING,
+    HOME,
+    LEFT,
+    MAX_REMEMBERED,
+    OPEN,
+    Durable,
+    Key,
+    first_key,
+    ids_of,
+    remember,
+    restored,
+    stream_of,
+)
+from veena.core.event_frame import EventFrame
+from veena.core.handing import Handing
+from veena.core.inbox import Inbox, Reader
+from veena.core.ledger import Ledger
+from veena.core.log_reader import LogReader
+from veena.core.profiles import Profiles
+from veena.core.want import Want
+from veena.core.whereabouts import INTERNAL, home_id
+from veena.errors import LocalProtocolError
+
+#: Durable subscriptions of one broker.
+MAX_DURABLES = 100_000
+MAX_NAME = 255
+
+
+class KeepsEvents(Protocol):
+    """The log (`origin`)."""
+
+    def keep(self, frame: EventFrame, inboxes: tuple[int, ...], now_ns: int) -> int: ...
+
+    @property
+    def next_offset(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DurableStatistics:
+    durables: int
+    attached: int
+    kept: int
+    handed_over: int
+    redelivered: int
+    acknowledged: int
+    expired: int
+
+
+class Durables:
+    """The durable subscriptions of one broker."""
+
+    def __init__(
+        self,
+        profiles: Profiles,
+        ledger: Ledger,
+        log: KeepsEvents,
+        reader: LogReader,
+        effects: list[Effect],
+        disk: Disk,
+        now_ns: int,
+    ) -> None:
+        self._profiles = profiles
+        self._ledger = ledger
+        self._log = log
+        self._effects = effects
+        #: Those that are here, and all by their numbers.
+        self.here: dict[Key, Durable] = {}
+        self.all: dict[int, Durable] = {}
+        self._by_inbox: dict[int, Durable] = {}
+        self._named: dict[Key, dict[int, Durable]] = {}
+        self._homes: dict[str, int] = {}
+        self._readers: dict[tuple[int, int], Durable] = {}
+        self._by_session: dict[int, dict[int, None]] = {}
+        self.handing = Handing(ledger, reader, effects)
+        self.handing.on_emptied = self._emptied
+        #: Called for what satisfies a subscription that has left.
+        self.forward: Callable[[Durable, EventFrame, int], None] = lambda durable, frame, now_ns: None
+        #: Called when a subscription goes elsewhere.
+        self.on_left: Callable[[Durable, int], None] = lambda durable, now_ns: None
+        #: Called when a subscription is acknowledged for its scope.
+        self.on_active: Callable[[Durable, int], None] = lambda durable, now_ns: None
+        #: Called when more of what is kept for a subscription that leaves is on disk.
+        self.on_stored: Callable[[Durable], None] = lambda durable: None
+        #: Whether an event (by its first id) was kept lately for a subscription (by its session).
+        self.was_handed: Callable[[tuple[Stream, Place], int], bool] = lambda first, session: False
+        #: Called before a subscription ends for good.
+        self.on_forgotten: Callable[[Durable, int], None] = lambda durable, now_ns: None
+        self._kept = 0
+        entries: dict[int, list[Entry]] = {}
+        for entry in disk.entries:
+            for inbox in entry.inboxes:
+                entries.setdefault(inbox, []).append(entry)
+        numbers = [number for each in disk.registered.values() for number in (*each.inboxes, each.aside)]
+        self._next_number = 1 + max((*numbers, *entries), default=0)
+        for registered in disk.registered.values():
+            self._add(restored(registered, disk, entries), now_ns)
+
+    # --- coming and going ---
+
+    def subscribe(self, given: Subscribe, client_id: str, version: int, is_elsewhere: bool, now_ns: int) -> Durable:
+        """Attach a session to a durable subscription, which is made if it is not here."""
+        is_passing = not given.durable
+        name = given.durable or f"~past/{given.session}/{given.subscription}"
+        if not 0 < len(name) <= MAX_NAME or not name.isprintable() or (name.startswith(INTERNAL) and not is_passing):
+            raise LocalProtocolError(f"durable name {name[:80]!r}: expected 1 to {MAX_NAME} printable characters")
+        if (given.session, given.subscription) in self._readers:
+            raise LocalProtocolError(f"subscription {given.subscription} of {client_id}: the number is in use")
+        durable = self.here.get((client_id, name))
+        if durable is None:
+            durable = self._make(given, (client_id, name), version, is_elsewhere, now_ns)
+        else:
+            if (durable.engine, durable.constraint, durable.scope) != (given.engine, given.constraint, given.scope):
+                self._replace(durable, given, now_ns)
+            durable.version = version
+        self._save(durable)
+        first = durable.inboxes[0]
+        reader = Reader(given.session, given.subscription, first.number, first.cursor)
+        reader.had, reader.skips, reader.is_manual = dict(given.had), given.skips, given.ack == "manual"
+        durable.readers[given.session, given.subscription] = reader
+        self._readers[given.session, given.subscription] = durable
+        self._by_session.setdefault(given.session, {})[given.subscription] = None
+        state = self._profiles.state(-durable.number, durable.subscription)
+        if state is not None and state[1]:
+            self._effects.append(Active(given.session, given.subscription, state[1]))
+        self.handing.pump(durable)
+        return durable
+
+    def _make(self, given: Subscribe, key: Key, version: int, is_elsewhere: bool, now_ns: int) -> Durable:
+        if len(self.all) >= MAX_DURABLES:
+            raise LocalProtocolError(f"this broker keeps {MAX_DURABLES} durable subscriptions already: try another one")
+        start = self._log.next_offset
+        numbers = [self._number(), self._number()] if is_elsewhere else [self._number()]
+        durable = Durable(
+            numbers[-1], *key, given.engine, given.constraint, given.scope, version,
+            ARRIVING if is_elsewhere else HOME, [Inbox(number, start, start) for number in numbers],
+        )  # fmt: skip
+        durable.is_passing, durable.made = not given.durable, version
+        self._add(durable, now_ns)
+        for number in numbers if given.durable else ():
+            self._ledger.write(Reached(number, start))
+        return durable
+
+    def new_session(self) -> int:
+        """The number of a session that is this broker's own."""
+        return -self._number()
+
+    def _number(self) -> int:
+        self._next_number += 1
+        return self._next_number - 1
+
+    def _add(self, durable: Durable, now_ns: int) -> None:
+        """Want what it wants, in a session that does not end."""
+        session = -durable.number
+        inputs = (
+            ClientUp(session, durable.client_id),
+            Subscribe(session, 1, durable.engine, durable.constraint, durable.scope),
+        )
+        for each in inputs:
+            refused = self._profiles.client(each, now_ns)
+            if refused:
+                self._profiles.client(ClientDown(session), now_ns)
+                raise LocalProtocolError(refused[0].reason)
+        self.all[durable.number] = durable
+        self._named.setdefault(durable.key, {})[durable.number] = durable
+        for inbox in durable.inboxes:
+            self._by_inbox[inbox.number] = durable
+        if durable.is_here:
+            self.here[durable.key] = durable
+            if not durable.is_passing:
+                self._keep_home(durable.client_id, now_ns)
+        else:
+            self._profiles.silence(session, now_ns)
+
+    def _replace(self, durable: Durable, given: Subscribe, now_ns: int) -> None:
+        """Another constraint under the same name: what was kept stays."""
+        session, old = -durable.number, durable.subscription
+        new = Subscribe(session, old + 1, given.engine, given.constraint, given.scope)
+        refused = self._profiles.client(new, now_ns)
+        if refused:
+            raise LocalProtocolError(refused[0].reason)
+        self._profiles.client(Unsubscribe(session, old), now_ns)
+        durable.engine, durable.constraint, durable.scope = given.engine, given.constraint, given.scope
+        durable.subscription = old + 1
+
+    def detach(self, session: int, subscription: int, now_ns: int) -> bool:
+        """A session stops reading; the subscription stays. False when it read nothing under this number."""
+        durable = self._readers.pop((session, subscription), None)
+        if durable is None:
+            return False
+        del durable.readers[session, subscription]
+        del self._by_session[session][subscription]
+        if not self._by_session[session]:
+            del self._by_session[session]
+        if durable.is_passing and durable.number in self.all:
+            self.remove(durable, now_ns)
+        return True
+
+    def closed(self, session: int, now_ns: int) -> None:
+        for subscription in list(self._by_session.get(session, {})):
+            self.detach(session, subscription, now_ns)
+
+    def forget(self, session: int, subscription: int, now_ns: int) -> None:
+        """End a durable subscription for good."""
+        durable = self._readers.get((session, subscription))
+        if durable is None:
+            raise LocalProtocolError(f"session {session} has no durable subscription {subscription}")
+        self.on_forgotten(durable, now_ns)
+        self.remove(durable, now_ns)
+
+    def remove(self, durable: Durable, now_ns: int) -> None:
+        was_here = durable.is_here
+        durable.state = LEFT
+        is_passing, durable.is_passing = durable.is_passing, False
+        for session, subscription in list(durable.readers):
+            self.detach(session, subscription, now_ns)
+        if was_here:
+            del self.here[durable.key]
+            self._profiles.client(ClientDown(-durable.number), now_ns)
+            self._leave_home(durable.client_id, now_ns)
+        else:
+            self._profiles.drop_silent(-durable.number)
+        del self.all[durable.number], self._named[durable.key][durable.number]
+        if not self._named[durable.key]:
+            del self._named[durable.key]
+        for inbox in durable.inboxes:
+            del self._by_inbox[inbox.number]
+        self.handing.forget(durable)
+        if not is_passing:
+            self._ledger.write(Forgotten(durable.number))
+
+    def leave(self, durable: Durable, now_ns: int) -> None:
+        """It is somebody else's from now on: nobody is told that it is wanted here, but it still matches."""
+        self.on_left(durable, now_ns)
+        for session, subscription in list(durable.readers):
+            self.detach(session, subscription, now_ns)
+            reason = f"durable subscription {durable.name!r} of {durable.client_id} is read elsewhere now"
+            if session >= 0:
+                self._effects.append(ClientRefused(session, subscription, reason))
+        del self.here[durable.key]
+        self._profiles.silence(-durable.number, now_ns)
+        self._leave_home(durable.client_id, now_ns)
+
+    def _keep_home(self, client_id: str, now_ns: int) -> None:
+        """Be found by those where the client attaches next."""
+        if client_id not in self._homes:
+            self._homes[client_id] = self._number()
+            self._profiles.client(ClientUp(-self._homes[client_id], home_id(client_id), reachable=True), now_ns)
+
+    def _leave_home(self, client_id: str, now_ns: int) -> None:
+        if client_id in self._homes and not any(
+            each.client_id == client_id and not each.is_passing for each in self.here.values()
+        ):
+            self._profiles.client(ClientDown(-self._homes.pop(client_id)), now_ns)
+
+    # --- events ---
+
+    def keep(self, frame: EventFrame, sessions: Iterable[int], now_ns: int) -> list[tuple[int, int]]:
+        """A reliable event satisfies these: keep it; the sessions and subscriptions that are handed it at once."""
+        found = [self.all[-session] for session in sessions if -session in self.all]
+        key = first_key(frame)
+        kept = [durable for durable in found if durable.is_here and key not in durable.live_keys]
+        for durable in found:
+            if not durable.is_here and durable.key not in self.here and not self._was_sent(durable, key):
+                remember(durable.sent_keys, key)
+                self.forward(durable, frame, now_ns)
+        if not kept:
+            return []
+        offset = self._log.keep(frame, tuple(durable.number for durable in kept), now_ns)
+        self._kept += len(kept)
+        stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
+        receivers: list[tuple[int, int]] = []
+        for durable in kept:
+            inbox = durable.live
+            before, inbox.end = inbox.end, offset + 1
+            durable.last[stream] = max(place, durable.last.pop(stream, place))
+            if len(durable.last) > MAX_REMEMBERED:
+                del durable.last[next(iter(durable.last))]
+            if durable.state != HOME:
+                remember(durable.live_keys, key)
+            if durable.state == ARRIVING:
+                durable.first.setdefault(stream, place)
+            found_readers = self.handing.added(durable, inbox, before, offset, frame, now_ns)
+            receivers += [(reader.session, reader.subscription) for reader in found_readers]
+        return receivers
+
+    def show(self, frame: EventFrame, sessions: Iterable[int]) -> list[tuple[int, int]]:
+        """Who is attached to these, for a best-effort event, and has not had it where it was before."""
+        stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
+        return [
+            key
+            for session in sessions
+            if -session in self.all
+            for key, reader in self.all[-session].readers.items()
+            if not self.handing.is_clogged(key[0]) and place > reader.had.get(stream, (-1, -1))
+        ]
+
+    def add_moved(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
+        """An event that was kept elsewhere came."""
+        key, stream, place = first_key(frame), stream_of(frame), (frame.timestamp, frame.sequence)
+        if key in durable.moved_keys:
+            return
+        if durable.state == ARRIVING:
+            inbox, last, before = durable.inboxes[0], durable.moved_last, (-1, -1)
+            remember(durable.moved_keys, key)
+        elif self._is_live(durable, key, frame):
+            return
+        else:
+            inbox, last = durable.live, durable.last
+            before = max(inbox.floor.get(stream, (-1, -1)), durable.moved_last.get(stream, (-1, -1)))
+            remember(durable.live_keys, key)
+        if place <= max(before, last.get(stream, (-1, -1))):
+            frame = frame.late_copy()
+        last[stream] = max(place, last.get(stream, place))
+        inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
+
+    def is_known(self, durable: Durable, frame: EventFrame) -> bool:
+        """Whether an event was kept here for a subscription, now or when it was here before; where it is not here any
+        more, also whether it was sent on."""
+        key = first_key(frame)
+        if any(self._is_live(each, key, frame) or key in each.moved_keys for each in self.named(durable.key)):
+            return True
+        return not durable.is_here and self._was_sent(durable, key)
+
+    def _was_sent(self, durable: Durable, key: EventKey) -> bool:
+        return key in durable.live_keys or any(key in each.sent_keys for each in self.named(durable.key))
+
+    def _is_live(self, durable: Durable, key: EventKey, frame: EventFrame) -> bool:
+        """Whether an event came by itself and is handed over: below the floor it is left to the former home."""
+        ids = ids_of(frame)
+        is_kept = key in durable.live_keys or (durable.is_here and self.was_handed(ids[-1], -durable.number))
+        return is_kept and (frame.late or not durable.live.is_below_floor(*ids[0]))
+
+    def named(self, key: Key) -> list[Durable]:
+        """A client's subscription of a name as it is here, and as it was when it left, oldest first."""
+        return list(self._named.get(key, {}).values())
+
+    def set_aside(self, durable: Durable, frame: EventFrame, now_ns: int) -> int:
+        """Keep an event where nobody reads it, until it is known whether it is needed; its offset."""
+        if durable.aside is None:
+            durable.aside = Inbox(self._number(), self._log.next_offset, self._log.next_offset)
+            self._save(durable)
+            self._ledger.write(Reached(durable.aside.number, durable.aside.front))
+        durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
+        return durable.aside.end - 1
+
+    def take_aside(self, durable: Durable, offset: int) -> None:
+        """What is below and at this offset was looked at."""
+        assert durable.aside is not None
+        durable.aside.pass_over(offset)
+        self._ledger.write(Reached(durable.aside.number, offset + 1))
+
+    def close_moved(self, durable: Durable, floor: dict[Stream, Place]) -> None:
+        """No more is waited for; up to these places everything is in the older inbox, or was had. Stragglers may come
+        yet: what came by itself stays known by its ids."""
+        for inbox in durable.inboxes[:-1]:
+            inbox.is_closed = True
+        if durable.state == ARRIVING and floor:
+            durable.live.floor.update(floor)
+            self._ledger.write(Reached(durable.number, durable.live.cursor, tuple(floor.items())))
+        self.set_state(durable, OPEN)
+        self.handing.pump(durable)
+
+    def set_state(self, durable: Durable, state: str) -> None:
+        durable.state = state
+        self._save(durable)
+
+    def acknowledge(self, given: Acknowledge, now_ns: int) -> None:
+        """A client has these for good."""
+        durable = self._readers.get((given.session, given.subscription))
+        if durable is None:
+            raise LocalProtocolError(
+                f"session {given.session} has no durable subscription {given.subscription} to acknowledge for"
+            )
+        self.handing.acknowledge(durable, ((each.publisher.encode(), *each[1:]) for each in given.ids), now_ns)
+
+    def stored(self, entry: Entry) -> None:
+        """An entry is on disk."""
+        for number in entry.inboxes:
+            durable = self._by_inbox.get(number)
+            if durable is not None:
+                inbox = durable.inbox(number)
+                inbox.stored = max(inbox.stored, entry.offset + 1)
+                if durable.is_here:
+                    self.handing.pump(durable)
+                else:
+                    self.on_stored(durable)
+
+    def _save(self, durable: Durable) -> None:
+        if not durable.is_passing:
+            self._ledger.write(durable.registration())
+
+    def _emptied(self, durable: Durable, inbox: Inbox) -> None:
+        del self._by_inbox[inbox.number]
+        self._save(durable)
+
+    def cleared(self, session: int, now_ns: int) -> None:
+        """A session that was clogged takes events again."""
+        for subscription in self._by_session.get(session, {}):
+            self.handing.pump(self._readers[session, subscription])
+
+    # --- what others say ---
+
+    def active(self, found: Iterable[Active], now_ns: int) -> list[Active]:
+        """Whose subscriptions were acknowledged further: for a durable one that is everybody who reads it."""
+        told: list[Active] = []
+        for each in found:
+            if each.session >= 0:
+                told.append(each)
+                continue
+            durable = self.all.get(-each.session)
+            if durable is not None:
+                told += [Active(*reader, each.level) for reader in durable.readers]
+                if each.level >= durable.scope:
+                    self.on_active(durable, now_ns)
+        return told
+
+    def want(self, durable: Durable) -> Want:
+        return self._profiles.clients.want(-durable.number, durable.subscription)
+
+    def statistics(self) -> DurableStatistics:
+        return DurableStatistics(
+            len(self.all),
+            len(self._readers),
+            self._kept,
+            self.handing.handed,
+            self.handing.redelivered,
+            self.handing.acknowledged,
+            self.handing.expired,
+        )
+
+    def check(self) -> None:
+        assert len(self.here) == sum(durable.is_here for durable in self.all.values())
+        assert len(self._readers) == sum(len(durable.readers) for durable in self.all.values())
+        for durable in self.all.values():
+            assert durable.inboxes
+            for inbox in durable.inboxes:
+                inbox.check()
+                assert self._by_inbox[inbox.number] is durable

@@ -1,0 +1,157 @@
+"""What crosses the boundary for questions about the past of an event (`explain`): Inputs and Effects.
+
+`boundary` counts them among its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from veena.address import Address, Unit
+from veena.event import EventId
+
+# --- inputs ---
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """A client asks what became of an event for a client, itself or another one: `Explained` within the deadline."""
+
+    session: int
+    number: int
+    event_id: EventId
+    client_id: str
+    deadline_ms: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A client asks which way an event went: `Traced` within the deadline."""
+
+    session: int
+    number: int
+    event_id: EventId
+    deadline_ms: int = 2000
+
+
+ExplainInput = Explain | Trace
+
+
+# --- effects ---
+
+
+class Reason(Enum):
+    """What became of an event for a client. Where several hold, `verdict` says which one is told."""
+
+    #: It was handed to the client.
+    DELIVERED = "delivered"
+    #: It lies in the log for a durable subscription of the client.
+    KEPT = "kept"
+    #: The client had it, or a later one of its stream, when it came.
+    HAD = "had"
+    #: The client wanted nothing when it was accepted, or had left before it came.
+    NOT_SUBSCRIBED = "not-subscribed"
+    #: None of its constraints is satisfied: which term failed or was unknown.
+    NOT_MATCHED = "not-matched"
+    #: It was published outside the scope of what the client wants.
+    OUT_OF_SCOPE = "out-of-scope"
+    #: The client's device cannot use it, or it lacks the clearance.
+    UNFIT = "unfit"
+    #: It was not known yet, where the destinations were computed, that the client wants it.
+    NOT_ACTIVE = "not-active"
+    #: It is for one member of a group that the client shares a subscription with, and another one got it or will.
+    SHARED = "shared"
+    #: Its time to live was over before.
+    EXPIRED = "expired"
+    #: It was dropped, by which policy.
+    DROPPED = "dropped"
+    #: A rule of access forbade it.
+    DENIED = "denied"
+    #: It outlived its retention before there was a way.
+    DEAD_LETTER = "dead-letter"
+    #: It waits at a broker that has no way to the client's unit, since when.
+    NO_ROUTE = "no-route"
+    #: It is under way, or waits for its turn.
+    WAITING = "waiting"
+    #: Who would know does not remember it, was not asked to, or did not answer.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A copy of the event that went from one broker to the next, for these units; 0 where a time is not known."""
+
+    sender: Address
+    receiver: Address
+    units: tuple[Unit, ...]
+    sent_ns: int
+    entered_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The event was handed to a client."""
+
+    broker: Address
+    client_id: str
+    session: int
+    subscriptions: tuple[int, ...]
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an event for a client, and how it is known."""
+
+    reason: Reason
+    #: The same in a sentence.
+    text: str
+    #: When that was, or since when it is so; 0 where there is no such time.
+    at_ns: int = 0
+    #: Where.
+    broker: Address = ()
+    #: The unit that has no way, or whose wants were not known; the level up to which they had to be (NOT_ACTIVE).
+    unit: Unit = ()
+    level: int = 0
+    #: The subscriptions that it was delivered for, or the one that came nearest.
+    subscriptions: tuple[int, ...] = ()
+    #: From where it was accepted to the broker that it came to last.
+    way: tuple[Hop, ...] = ()
+    accepted_ns: int = 0
+    origin: Address = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The answer to `Explain`. What the silent units know is not in it."""
+
+    session: int
+    number: int
+    verdict: Verdict
+    silent: tuple[Unit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The answer to `Trace`: every hop in the order of time, and who was handed the event."""
+
+    session: int
+    number: int
+    origin: Address
+    accepted_ns: int
+    hops: tuple[Hop, ...]
+    handed: tuple[Handed, ...]
+    silent: tuple[Unit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRefused:
+    """The question cannot be answered: `reason` names what is wrong and what to do."""
+
+    session: int
+    number: int
+    reason: str
+
+
+ExplainEffect = Explained | Traced | ExplainRefused

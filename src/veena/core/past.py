@@ -1,0 +1,214 @@
+"""Subscriptions with a past: `since` asks every origin in scope for what it accepted from a time on (design §7).
+
+    subscribe since T --> acknowledged --> Since to every broker in scope --> each reads its log: Past, PastEnd
+    what came from the logs first, then what came by itself meanwhile, without what came both ways
+
+A broker is asked when it already knows that the subscription is there, so whatever it accepts later comes by itself:
+there is no gap. The two parts are joined as for a client that came from elsewhere (`durables`): what comes from the
+logs is an older inbox. When all have answered and nothing more comes, or after a while, the rest is opened; what comes
+later still is marked `late`. A subscription that is not durable is an ordinary one from then on.
+
+How far the past goes back is a matter of each log's retention: where it begins later, that is told.
+
+The invariant: an event of the past is handed over once, and before every later one of its stream that came by itself,
+unless it is marked late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from veena.address import Address, Unit, as_seen
+from veena.core.boundary import Active, Effect, Subscribe
+from veena.core.disk import Entry
+from veena.core.durable import ARRIVING, Durable
+from veena.core.durables import Durables
+from veena.core.event_frame import BACKLOG, EventCodec
+from veena.core.log_reader import LogReader
+from veena.core.post import Post
+from veena.core.post_messages import Past, PastEnd, Since
+from veena.core.session_boundary import CaughtUp
+from veena.core.settings import Settings
+from veena.core.want import KINDS, create_engine, keyed_want
+from veena.core.whereabouts import broker_id, everybody_id
+from veena.errors import InvalidConstraint, InvalidEvent, LocalProtocolError, VeenaError
+from veena.matching.engine import Engine
+
+#: Subscriptions of one broker that wait for their past, and questions of others that are being answered.
+MAX_OPEN = 1000
+READ_BATCH = 256
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A subscription that waits for its past."""
+
+    durable: Durable
+    session: int
+    subscription: int
+    since_ns: int
+    until_ns: int
+    #: When the last answer came, and the units that have answered at all.
+    heard_ns: int = 0
+    answered: dict[Unit, None] = field(default_factory=dict)
+    is_asked: bool = False
+    gone_ns: int = 0
+
+
+class Pasts:
+    """The past of one broker's subscriptions, and of others' as far as it lies in this broker's log."""
+
+    def __init__(
+        self,
+        host: Address,
+        settings: Settings,
+        durables: Durables,
+        post: Post,
+        reader: LogReader,
+        effects: list[Effect],
+        vertices: Callable[[], Sequence[Unit]],
+        log_end: Callable[[], int],
+        opens: Callable[[Durable, int], None],
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._durables = durables
+        self._post = post
+        self._reader = reader
+        self._effects = effects
+        self._vertices = vertices
+        self._log_end = log_end
+        self._opens = opens
+        self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self._asked: dict[int, _Asked] = {}
+        self._answering = 0
+        post.deals_with(Since, self._on_since)
+        post.deals_with(Past, self._on_past)
+        post.deals_with(PastEnd, self._on_end)
+
+    # --- who asks ---
+
+    def subscribe(self, given: Subscribe, durable: Durable, now_ns: int) -> None:
+        """A subscription was made that wants its past."""
+        assert given.since_ns is not None
+        until_ns = now_ns + 2 * self._settings.arrive_ns
+        asked = _Asked(durable, given.session, given.subscription, given.since_ns, until_ns)
+        self._asked[durable.number] = asked
+
+    def check_room(self, given: Subscribe) -> None:
+        if len(self._asked) >= MAX_OPEN:
+            raise LocalProtocolError(
+                f"subscription {given.subscription} with a past: {MAX_OPEN} wait for theirs already; try again soon"
+            )
+
+    def active(self, found: Sequence[Active], now_ns: int) -> None:
+        """Some subscriptions are acknowledged further."""
+        for each in found:
+            asked = self._asked.get(-each.session)
+            if asked is not None and not asked.is_asked and each.level >= asked.durable.scope:
+                self._ask(asked, now_ns)
+
+    def _ask(self, asked: _Asked, now_ns: int) -> None:
+        asked.is_asked, asked.heard_ns = True, now_ns
+        asked.until_ns = now_ns + 2 * self._settings.arrive_ns
+        want = self._durables.want(asked.durable)
+        unit = self._host[: len(self._host) - want.scope]
+        message = Since(asked.durable.number, asked.since_ns, want.engine, want.payload, want.scope)
+        self._post.send(everybody_id(unit), message, now_ns)
+
+    def _on_past(self, message: Past, origin: Address, now_ns: int) -> None:
+        durable = self._durables.all.get(message.number)
+        if durable is None or not durable.is_here:
+            return
+        try:
+            frame = self._codec.read(message.frame)
+        except VeenaError:
+            return
+        asked = self._asked.get(message.number)
+        if asked is not None:
+            asked.heard_ns = now_ns
+        self._durables.add_moved(durable, frame, now_ns)
+
+    def _on_end(self, message: PastEnd, origin: Address, now_ns: int) -> None:
+        asked = self._asked.get(message.number)
+        if asked is not None:
+            asked.heard_ns = now_ns
+            asked.answered[as_seen(self._host, origin)] = None
+            asked.gone_ns = max(asked.gone_ns, message.gone_ns)
+
+    def _silent(self, asked: _Asked) -> tuple[Unit, ...]:
+        size = len(self._host) - asked.durable.scope
+        return tuple(unit for unit in self._vertices() if len(unit) > size and unit not in asked.answered)
+
+    # --- who is asked ---
+
+    def _on_since(self, message: Since, origin: Address, now_ns: int) -> None:
+        try:
+            want = keyed_want(KINDS.index(message.engine), message.constraint, message.scope)
+            engine = create_engine(want.kind)
+            engine.add(1, want.constraint, 1)
+        except (ValueError, msgspec.MsgspecError, InvalidConstraint):
+            return
+        if self._answering >= MAX_OPEN:
+            return  # the asker goes on without this part, and is told so
+        self._answering += 1
+        self._read(message, origin, engine, 0, self._log_end())
+
+    def _read(self, message: Since, origin: Address, engine: Engine, offset: int, until: int) -> None:
+        def found(entries: Sequence[Entry], now_ns: int) -> None:
+            for entry in entries:
+                if entry.offset < until and _is_own(entry) and _matches(engine, entry):
+                    data = self._codec.encode(entry.frame, 0)
+                    self._post.send(broker_id(origin), Past(message.number, data), now_ns)
+            if len(entries) < READ_BATCH or entries[-1].offset + 1 >= until:
+                self._answering -= 1
+                gone_ns = self._reader.begins_ns if self._reader.begins_ns > message.since_ns else 0
+                self._post.send(broker_id(origin), PastEnd(message.number, gone_ns), now_ns)
+            else:
+                self._read(message, origin, engine, entries[-1].offset + 1, until)
+
+        self._reader.read(offset, READ_BATCH, found, since_ns=message.since_ns)
+
+    # --- time ---
+
+    def tick(self, now_ns: int) -> None:
+        for number, asked in list(self._asked.items()):
+            durable = asked.durable
+            if number not in self._durables.all or not durable.is_here:
+                del self._asked[number]
+                continue
+            if now_ns < self._due(asked):
+                continue
+            if not asked.is_asked:  # somebody does not acknowledge: ask those who can be reached
+                self._ask(asked, now_ns)
+                continue
+            del self._asked[number]
+            silent = self._silent(asked)
+            self._effects.append(CaughtUp(asked.session, asked.subscription, silent, asked.gone_ns))
+            if durable.state == ARRIVING:
+                self._opens(durable, now_ns)
+
+    def next_wakeup(self) -> int | None:
+        return min(map(self._due, self._asked.values()), default=None)
+
+    def _due(self, asked: _Asked) -> int:
+        """When to look at it again, if nothing comes."""
+        if not asked.is_asked or self._silent(asked):
+            return asked.until_ns
+        return min(asked.until_ns, asked.heard_ns + self._settings.merge_ns)
+
+
+def _is_own(entry: Entry) -> bool:
+    """Whether this broker accepted it: not what it keeps for clients, nor for others who are absent."""
+    return not entry.inboxes and not entry.frame.flags & BACKLOG
+
+
+def _matches(engine: Engine, entry: Entry) -> bool:
+    try:
+        event = entry.frame.event()
+    except InvalidEvent:
+        return False
+    return not event.to and bool(engine.match(event))

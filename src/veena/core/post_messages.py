@@ -1,0 +1,180 @@
+"""The messages that brokers write to each other (`post`): one msgpack array each, told apart by their tags."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from veena.core.disk import Place, Stream
+from veena.core.frames import MAX_UNITS, U32, U64, ClientId, UnitPath
+from veena.core.notes import MAX_FACTS_OF_EVENT, MAX_STAYS_TOLD, Fact, Key, Stay
+from veena.core.notes import Address as UnitOrNone
+from veena.core.wire_faults import DECODE_ERRORS
+from veena.event import MAX_CLIENT_ID_LENGTH
+
+#: Names of durable subscriptions and groups.
+MAX_NAME = 255
+#: Streams in one message.
+MAX_STREAMS = 100_000
+#: Ids of one event in a question.
+MAX_KEYS = 8
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+#: publisher, incarnation, lane, timestamp, sequence.
+Had = tuple[str, U64, Annotated[int, Meta(ge=0, le=5)], U64, U32]
+Hads = Annotated[tuple[Had, ...], Meta(max_length=MAX_STREAMS)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What a broker writes to another one."""
+
+
+class Move(Message, frozen=True):
+    """A client has attached here, and what is kept for it under this name is to come. The latest version wins."""
+
+    client: ClientId
+    name: Name
+    version: U64
+
+
+class Backlog(Message, frozen=True):
+    """An event that was kept for a client which is with the receiver now: a whole event frame."""
+
+    client: ClientId
+    name: Name
+    frame: bytes
+    redelivered: bool = False
+    #: It came after the sender had said `End`: it may have come to the receiver by itself.
+    straggler: bool = False
+
+
+class End(Message, frozen=True):
+    """The sender has forwarded what it kept; up to these places it had everything."""
+
+    client: ClientId
+    name: Name
+    version: U64
+    had: Hads
+
+
+class Deleted(Message, frozen=True):
+    """A client has ended what is kept for it under this name, as it was up to this version."""
+
+    client: ClientId
+    name: Name
+    version: U64
+
+
+class Since(Message, frozen=True):
+    """Send what was accepted since then and satisfies this: engine, constraint as msgpack, scope."""
+
+    number: U64
+    since_ns: U64
+    engine: Annotated[str, Meta(max_length=32)]
+    constraint: Annotated[bytes, Meta(max_length=64 << 10)]
+    scope: Annotated[int, Meta(ge=1, le=8)]
+
+
+class Past(Message, frozen=True):
+    """An event from the sender's log that was asked for with `Since`."""
+
+    number: U64
+    frame: bytes
+
+
+class PastEnd(Message, frozen=True):
+    """That was all; `gone_ns` is the time from which the sender's log begins, if that is later than what was asked."""
+
+    number: U64
+    gone_ns: U64 = 0
+
+
+class Join(Message, frozen=True):
+    """A member of a group is with the sender, who takes so many events for it at once; 0 when it has left."""
+
+    group: ClientId
+    member: U64
+    room: U32
+
+
+class Give(Message, frozen=True):
+    """An event for one member of a group; without one, that the member has joined."""
+
+    group: ClientId
+    member: U64
+    frame: bytes
+
+
+class Took(Message, frozen=True):
+    """Members of the sender's have these: publisher, incarnation, timestamp, sequence."""
+
+    group: ClientId
+    member: U64
+    keys: Annotated[tuple[tuple[bytes, U64, U64, U32], ...], Meta(max_length=4096)]
+
+
+class Ask(Message, frozen=True):
+    """What does the receiver know of an event, by any of these ids, and of a client (`explain`)? "" for no client."""
+
+    number: U64
+    keys: Annotated[tuple[Key, ...], Meta(min_length=1, max_length=MAX_KEYS)]
+    client: Annotated[str, Meta(max_length=MAX_CLIENT_ID_LENGTH)]
+
+
+class OpenDuty(msgspec.Struct, frozen=True, array_like=True):
+    """A unit that an event still has to be sent to, what it waits for, at whom, and since when."""
+
+    unit: UnitPath
+    waits_for: Literal["route", "refused", "neighbour", "window", "here"]
+    peer: UnitOrNone
+    since_ns: U64
+
+
+class Told(Message, frozen=True):
+    """The answer to `Ask`."""
+
+    number: U64
+    records: Literal["off", "deliveries", "all"]
+    #: From when on the sender remembers, and when something may be missing.
+    since_ns: U64
+    gaps: Annotated[tuple[tuple[U64, U64], ...], Meta(max_length=64)]
+    #: The other units that it knows of: who else there is to be asked.
+    known: Annotated[tuple[UnitPath, ...], Meta(max_length=MAX_UNITS)]
+    stays: Annotated[tuple[Stay, ...], Meta(max_length=MAX_STAYS_TOLD)] = ()
+    #: The event without its body, as a frame, where the sender remembers it and it is not too large.
+    frame: bytes = b""
+    first: Key | None = None
+    facts: Annotated[tuple[Fact, ...], Meta(max_length=MAX_FACTS_OF_EVENT)] = ()
+    open: Annotated[tuple[OpenDuty, ...], Meta(max_length=MAX_UNITS)] = ()
+    #: Connections in the facts that are open no more.
+    closed: Annotated[tuple[U64, ...], Meta(max_length=MAX_FACTS_OF_EVENT)] = ()
+
+
+MESSAGES = Ask | Told | Move | Backlog | End | Deleted | Since | Past | PastEnd | Join | Give | Took
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[MESSAGES] = msgspec.msgpack.Decoder(MESSAGES)
+
+
+def encode_message(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_message(data: bytes | memoryview) -> Message:
+    """Read a message; raise ValueError when it is none."""
+    try:
+        return _decoder.decode(data)
+    except DECODE_ERRORS as error:
+        raise ValueError(f"message of {len(data)} bytes: {error}") from None
+
+
+def hads(places: dict[Stream, Place]) -> Hads:
+    """Places as they are written; of too many the latest."""
+    found = list(places.items())[-MAX_STREAMS:]
+    return tuple((publisher, incarnation, lane, *place) for (publisher, incarnation, lane), place in found)
+
+
+def places(told: Hads) -> dict[Stream, Place]:
+    return {(publisher, incarnation, lane): (stamp, number) for publisher, incarnation, lane, stamp, number in told}

@@ -1,0 +1,259 @@
+"""Clients' conversations with a broker, composed: what they subscribe to, publish, acknowledge and ask for.
+
+Subscriptions that go with their session are the profiles' business (`profiles`); those that outlive it are kept
+(`durable`) and follow their client (`roaming`). All that brokers have to tell each other for that goes by `post`.
+
+A client's mistake costs it one refusal, which names what is wrong; nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from veena.address import Address
+from veena.core.boundary import (
+    Acknowledge,
+    Active,
+    ClientDown,
+    ClientInput,
+    ClientRefused,
+    ClientUp,
+    Effect,
+    Forget,
+    Input,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
+from veena.core.disk import Disk, Entry
+from veena.core.durables import Durables, DurableStatistics
+from veena.core.ends import Ends
+from veena.core.event_frame import EventFrame
+from veena.core.ledger import Ledger
+from veena.core.log_reader import LogReader
+from veena.core.notes import What
+from veena.core.origin import Origin
+from veena.core.outlet import Outlet
+from veena.core.past import Pasts
+from veena.core.post import Post
+from veena.core.profiles import Profiles
+from veena.core.requests import Requests
+from veena.core.roaming import Roaming
+from veena.core.session_boundary import Request, Unanswered
+from veena.core.settings import Settings
+from veena.core.shared import Shared, group_id
+from veena.core.want import make_want
+from veena.core.whereabouts import MARK, home_id, place_of
+from veena.errors import LocalProtocolError
+from veena.event import Event
+
+
+class Sessions:
+    """One a broker."""
+
+    def __init__(
+        self,
+        host: Address,
+        settings: Settings,
+        profiles: Profiles,
+        origin: Origin,
+        ends: Ends,
+        outlet: Outlet,
+        ledger: Ledger,
+        reader: LogReader,
+        effects: list[Effect],
+        disk: Disk,
+        chance: Callable[[int], int],
+        now_ns: int,
+    ) -> None:
+        self._host = host
+        self._profiles = profiles
+        self._origin = origin
+        self._ends = ends
+        self._outlet = outlet
+        self._effects = effects
+        self.requests = Requests(host, effects, chance, self._publish, self._is_wanted)
+        self.post = Post(host, origin)
+        self.durables = Durables(profiles, ledger, origin, reader, effects, disk, now_ns)
+        self.roaming = Roaming(host, settings, self.durables, self.post, ledger, reader, disk, now_ns)
+        self.pasts = Pasts(
+            host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
+            lambda: origin.next_offset, self.roaming.open,
+        )  # fmt: skip
+        origin.on_kept = self._stored
+        ends.on_post = self._arrived
+        ends.keep = self._keep
+        self.shared = Shared(
+            host, settings, self.durables, self.post, effects, self._is_kept_elsewhere, origin.new_incarnation, now_ns
+        )
+        self.durables.handing.take = self.shared.take
+        self.durables.on_left = self.shared.left
+        self.durables.handing.is_clogged = outlet.is_clogged
+        self.durables.was_handed = ends.was_handed
+        outlet.on_clear.append(self.durables.cleared)
+
+    def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
+        inputs = (ClientUp, ClientDown, Subscribe, Unsubscribe, Acknowledge, Forget)
+        return {**dict.fromkeys(inputs, self.client), Request: self._request}
+
+    def _request(self, given: Request, now_ns: int) -> None:
+        try:
+            self.requests.request(given, now_ns)
+        except LocalProtocolError as error:
+            self._effects.append(Unanswered(given.session, given.number, 0, str(error)))
+
+    def _publish(self, given: Publish, now_ns: int) -> bool:
+        return self._origin.publish(given, self._profiles.is_ready, now_ns)
+
+    def _is_wanted(self, event: Event) -> bool:
+        """Whether anybody may want an event that is published here."""
+        if self._profiles.interest.destinations(event, self._host):
+            return True
+        return bool(self._profiles.clients.matching(event, self._host))
+
+    def _arrived(self, frame: EventFrame, now_ns: int) -> None:
+        """An event for a place here."""
+        for place in map(place_of, frame.section.to):
+            if place is not None and place.unit == self._host and place.who.startswith(MARK):
+                self.requests.arrived(place.who, frame)
+                return
+        self.post.arrived(frame, now_ns)
+
+    def client(self, given: ClientInput, now_ns: int) -> None:
+        """What a client asks for; a refusal if it cannot be."""
+        try:
+            if not self._durable(given, now_ns):
+                self._plain(given, now_ns)
+        except LocalProtocolError as error:
+            subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
+            self._effects.append(ClientRefused(given.session, subscription, str(error)))
+
+    def _plain(self, given: ClientInput, now_ns: int) -> None:
+        if isinstance(given, ClientDown):
+            self.durables.closed(given.session, now_ns)
+            self.shared.closed(given.session, now_ns)
+            self.requests.detach(given.session)
+            self._origin.farewell(given.session)
+            self._ends.detach(given.session)
+            self._outlet.detach(given.session, now_ns)
+        refused = self._profiles.client(given, now_ns)
+        self._effects += refused
+        if isinstance(given, ClientUp) and not refused:
+            reply_to = self.requests.attach(given.session)
+            self._origin.welcome(given.session, given.client_id, reply_to, now_ns)
+            self._ends.attach(given.session, given.had, given.skips)
+            self._outlet.attach(given)
+
+    def _durable(self, given: ClientInput, now_ns: int) -> bool:
+        """Deal with what concerns a durable subscription; False for everything else."""
+        if isinstance(given, Subscribe) and given.group:
+            self._profiles.clients.client_id(given.session)  # raises when it is not open
+            self.shared.subscribe(given, now_ns)
+            if self._profiles.records.is_on:
+                want = make_want(given.engine, given.constraint, given.scope)
+                self._profiles.records.client(given, want, now_ns, group_id(given.group, want))
+        elif isinstance(given, Subscribe) and (given.durable or given.since_ns is not None):
+            self._subscribe(given, now_ns)
+        elif isinstance(given, Unsubscribe):
+            key = (given.session, given.subscription)
+            if self._profiles.records.is_on:
+                self._profiles.records.left_group(*key, now_ns)
+            return self.durables.detach(*key, now_ns) or self.shared.leave(*key, now_ns)
+        elif isinstance(given, Acknowledge):
+            if not self.shared.acknowledge(given, now_ns):
+                self.durables.acknowledge(given, now_ns)
+        elif isinstance(given, Forget):
+            self.durables.forget(given.session, given.subscription, now_ns)
+        else:
+            return False
+        return True
+
+    def _subscribe(self, given: Subscribe, now_ns: int) -> None:
+        """A subscription that is kept, or that has a past."""
+        client_id = self._profiles.clients.client_id(given.session)
+        is_new = not given.durable or (client_id, given.durable) not in self.durables.here
+        is_elsewhere = bool(given.durable) and is_new and self._is_elsewhere(client_id, given)
+        has_past = is_new and not is_elsewhere and given.since_ns is not None
+        if has_past:
+            self.pasts.check_room(given)
+        version = self._origin.new_incarnation(now_ns)
+        durable = self.durables.subscribe(given, client_id, version, is_elsewhere or has_past, now_ns)
+        if has_past:
+            self.pasts.subscribe(given, durable, now_ns)
+        if is_new and given.durable:
+            self.roaming.arriving(durable, given.home, now_ns)
+
+    def flush(self, now_ns: int) -> None:
+        """Subscriptions that have all of their past are ordinary ones from now on."""
+        passing, self.durables.handing.passing = self.durables.handing.passing, {}
+        for durable in passing.values():
+            if durable.number in self.durables.all and durable.is_passing and durable.is_read:
+                ((session, subscription),) = durable.readers
+                given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
+                self.durables.remove(durable, now_ns)
+                self._plain(given, now_ns)
+
+    def _is_elsewhere(self, client_id: str, given: Subscribe) -> bool:
+        """Whether something may be kept for the client at another broker, or is still on its way from here."""
+        if given.home is not None and given.home != self._host:
+            return True
+        if self.durables.named((client_id, given.durable)):
+            return True
+        return self._is_kept_elsewhere(client_id)
+
+    def _is_kept_elsewhere(self, client_id: str) -> bool:
+        """Whether another broker may keep something for this client or group."""
+        return bool(self._profiles.interest.destinations(Event(to=(home_id(client_id),)), self._host))
+
+    def _keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
+        """An event is for these durable subscriptions; who is handed it at once."""
+        found = self.durables.keep(frame, sessions, now_ns) if frame.reliable else self.durables.show(frame, sessions)
+        if self._profiles.records.is_on:
+            self._note_kept(frame, sessions, found, now_ns)
+        for session, _ in found:
+            if session < 0:
+                self.shared.take(session, frame, now_ns)
+        return [each for each in found if each[0] >= 0]
+
+    def _stored(self, entry: Entry, now_ns: int) -> None:
+        self.durables.stored(entry)
+        if self._profiles.records.is_on:
+            for number in entry.inboxes:  # an older inbox has the number before its subscription's
+                durable = self.durables.all.get(number) or self.durables.all.get(number + 1)
+                if durable is not None and any(inbox.number == number for inbox in durable.inboxes):
+                    self._profiles.records.note_kept(entry.frame, -durable.number, durable.name, now_ns)
+
+    def _note_kept(self, frame: EventFrame, sessions: list[int], handed: list[tuple[int, int]], now_ns: int) -> None:
+        records = self._profiles.records
+        for session in sessions:
+            durable = self.durables.all.get(-session)
+            if frame.reliable and durable is not None and durable.is_here:
+                records.note_kept(frame, session, durable.name, now_ns)
+            elif not frame.reliable and durable is not None and not any(each in durable.readers for each in handed):
+                text = "best effort: the client was not there, or did not read"
+                records.note(frame, What.DROPPED, now_ns, session=session, text=text)
+
+    def active(self, found: list[Active], now_ns: int) -> list[Active]:
+        self.pasts.active(found, now_ns)
+        return self.shared.active(self.durables.active(found, now_ns), now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        self.durables.handing.tick(now_ns)
+        self.roaming.tick(now_ns)
+        self.pasts.tick(now_ns)
+        self.shared.tick(now_ns)
+        self.requests.tick(now_ns)
+
+    def next_wakeup(self) -> int | None:
+        parts = (self.durables.handing, self.roaming, self.pasts, self.shared, self.requests)
+        due = [part.next_wakeup() for part in parts]
+        return min((time for time in due if time is not None), default=None)
+
+    def statistics(self) -> DurableStatistics:
+        return self.durables.statistics()
+
+    def check(self) -> None:
+        self.durables.check()
+        self.roaming.check()
+        self.requests.check()
+        self.shared.check()

@@ -1,0 +1,405 @@
+"""One client's conversation with its broker: greeting, rights, limits, and what it asks for.
+
+    greeting --hello--> checking --welcome--> attached --farewell, fault, silence--> over
+
+Nothing is read while a client's password is checked, while it has used up its rate, or while it does not read what it
+is sent: so what waits for anybody is bounded, and the transport slows down whoever causes it.
+
+A fault costs a client its conversation, with a frame that says what was wrong; nobody else notices. What it may not do,
+or what is wrong in itself (a constraint, an event), costs a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Literal
+
+from veena.core.boundary import ClientDown, ClientUp, Input, Welcome
+from veena.core.client_frames import (
+    AskRequest,
+    AskWatch,
+    ClientHello,
+    ClientWelcome,
+    Farewell,
+    Place,
+    TellAccepted,
+    TellDenied,
+    TellRedirect,
+    TellRefused,
+    Why,
+    runs_of,
+    shown,
+)
+from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.frames import MAX_RANGES, MAX_REASON, Frame
+from veena.core.service_boundary import SessionClear, SessionClogged
+from veena.core.wire import Decoder, encode
+from veena.core.wire_header import VERSION, VERSION_LOW
+from veena.errors import AccessDenied, InvalidEvent, RemoteProtocolError, VeenaError
+from veena.event import EventId
+from veena.runtime.conversation_asks import HANDLERS, had_of, publish
+from veena.runtime.limits import Bucket, Limits
+from veena.runtime.rights import Rights
+from veena.runtime.stream import Bytes, Stream
+
+if TYPE_CHECKING:
+    from veena.runtime.conversations import Conversations
+    from veena.runtime.users import Principal
+
+#: How long a client may take to say who it is, all of it.
+HELLO_PATIENCE_S = 10.0
+#: Silent for so many of its own heartbeats, a client is gone.
+MISSED_HEARTBEATS = 3
+#: A client that takes nothing of what waits for it for so long is gone as well.
+READ_PATIENCE_S = 60.0
+#: How the core's refusals of events end that are over soon, and those of the disk.
+BUSY = ("publish again in a moment", "publish it later")
+DISK = "try another broker"
+
+Ending = Literal["bye", "denied", "protocol", "limit", "slow", "closing"]
+
+logger = logging.getLogger("veena.clients")
+
+
+class Conversation:
+    """A client, from its first byte to its last."""
+
+    def __init__(self, house: Conversations, stream: Stream, key: int) -> None:
+        self.house = house
+        self.key = key
+        #: 0 until the core knows the client.
+        self.session: int = 0
+        self.principal_name = ""
+        self.rights: Rights | None = None
+        #: What is to be written, and the subscriptions of the last event that was.
+        self.parts: list[Bytes] = []
+        self.matched: tuple[int, ...] | None = None
+        self.stream = stream
+        self.limits = Limits()
+        self._decoder = Decoder(max_frame=house.settings.max_frame)
+        self._hello: ClientHello | None = None
+        self._heard = house.clock()
+        self._patience = HELLO_PATIENCE_S
+        #: Why nothing is read now.
+        self._holds: set[str] = set()
+        #: Why the core hands it nothing now.
+        self._clogs: set[str] = set()
+        self._waiting = 0
+        self._progress = 0.0
+        self._buckets: tuple[Bucket | None, Bucket | None] = (None, None)
+        #: Subscription -> its engine and whether it is durable.
+        self.subscriptions: dict[int, tuple[str, bool]] = {}
+        self.advert_refusals = 0
+        #: What the next event frame is: a request, or a question whether it is wanted.
+        self.about: AskRequest | AskWatch | None = None
+        self.unaccepted: dict[Place, None] = {}
+        self._accepted: list[Place] = []
+        self._checking: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    # --- the stream's side ---
+
+    def received(self, data: Bytes) -> None:
+        if self._is_over:
+            return
+        house = self.house
+        house.begin()
+        try:
+            frames = self._decoder.feed(data if isinstance(data, bytes) else bytes(data))
+            events = 0
+            for _, frame in frames:
+                if type(frame) is EventFrame:
+                    events += 1
+                    publish(self, frame)
+                else:
+                    self._heed(frame)
+                if self.has_ended():
+                    return
+            if frames:
+                self._heard = house.clock()
+                if events and self._buckets != (None, None):
+                    self._spend(events, len(data))
+        except RemoteProtocolError as error:
+            house.at_fault += 1
+            self.end("protocol", error.reply)
+        except VeenaError as error:
+            house.at_fault += 1
+            self.end("protocol", str(error))
+        finally:
+            house.finish()
+
+    def closed(self, reason: str) -> None:
+        if not self._is_over:
+            self._leave(lost=True, reason=reason)
+
+    def clogged(self) -> None:
+        """It does not read: what it asks is not read either, so that its answers do not pile up."""
+        self._progress, self._waiting = self.house.clock(), self.stream.waiting
+        self._hold("clogged")
+        self.clog("stream")
+
+    def cleared(self) -> None:
+        self._release("clogged")
+        self.unclog("stream")
+
+    def look(self, now: float) -> None:
+        """End it if it has been silent for too long."""
+        if self._is_over:
+            return
+        if "clogged" in self._holds:
+            if self.stream.waiting < self._waiting:
+                self._progress, self._waiting = now, self.stream.waiting
+            if now - self._progress > READ_PATIENCE_S:
+                self._lose(f"it has read nothing for {READ_PATIENCE_S:g} seconds")
+            elif self.stream.waiting > self.limits.queue_bytes:
+                self._lose(f"{self.stream.waiting} bytes wait for it, which does not read")
+        elif not self._holds and now - self._heard > self._patience:
+            self._lose(f"nothing came for {self._patience:g} seconds")
+
+    def _lose(self, reason: str) -> None:
+        self.house.lost += 1
+        self.end("slow", reason, lost=True)
+        self.stream.abort(reason)
+
+    def has_ended(self) -> bool:
+        return self._is_over
+
+    # --- the beginning ---
+
+    def _heed(self, frame: Frame | EventFrame) -> None:
+        handler = None if isinstance(frame, EventFrame) else HANDLERS.get(type(frame))
+        if self.session:
+            if handler is None:
+                raise RemoteProtocolError(f"{type(frame).__name__} has no place in a client's conversation")
+            handler(self, frame)
+        elif type(frame) is ClientHello and self._hello is None:
+            self._greet(frame)
+        else:
+            raise RemoteProtocolError(f"{type(frame).__name__} before the welcome: send a ClientHello and wait")
+
+    def _greet(self, hello: ClientHello) -> None:
+        self._hello = hello
+        if not hello.version_low <= VERSION or not hello.version_high >= VERSION_LOW:
+            raise RemoteProtocolError(
+                f"client speaks versions {hello.version_low} to {hello.version_high}, this broker {VERSION_LOW} to"
+                f" {VERSION}: upgrade the older one"
+            )
+        house = self.house
+        if house.elsewhere is not None:
+            if house.elsewhere:
+                self.say(TellRedirect(house.elsewhere, "this broker stops"))
+            self.end("closing", "this broker stops: go to another one")
+        elif house.users.is_open:
+            self._attach(house.users.anybody(hello))
+        else:
+            self._hold("checking")
+            self._checking = asyncio.get_running_loop().create_task(self._check(hello))
+
+    async def _check(self, hello: ClientHello) -> None:
+        try:
+            principal = await self.house.users.admit(hello, self.stream.proven)
+        except AccessDenied as error:
+            self.house.refused += 1
+            self.end("denied", str(error))
+            return
+        if self._is_over:
+            return
+        self.house.begin()
+        try:
+            self._attach(principal)
+        except VeenaError as error:
+            self.end("protocol", str(error))
+        finally:
+            self.house.finish()
+        self._release("checking")
+
+    def _attach(self, principal: Principal) -> None:
+        house, hello = self.house, self._hello
+        assert hello is not None
+        limits = self.limits = principal.limits
+        count = house.by_principal.get(principal.name, 0)
+        if count >= limits.connections:
+            house.refused += 1
+            self.end("limit", f"{principal.name!r} has {count} connections already: close one first")
+            return
+        self.principal_name, self.rights = principal.name, principal.rights
+        self._patience = MISSED_HEARTBEATS * hello.heartbeat_ms / 1000
+        self._heard = now = house.clock()
+        self._buckets = (
+            Bucket(limits.events_per_second, now) if limits.events_per_second else None,
+            Bucket(limits.bytes_per_second, now) if limits.bytes_per_second else None,
+        )
+        if self._decoder.buffered:
+            raise RemoteProtocolError("half a frame behind the ClientHello: wait for the welcome")
+        longest = min(limits.max_frame, house.settings.max_frame)
+        self._decoder = Decoder(EventCodec(house.settings.levels, house.settings.fanout, longest), longest)
+        self.session = house.driver.new_session()
+        house.sessions[self.session] = self
+        house.by_principal[principal.name] = count + 1
+        attributes = dict(hello.attributes)
+        if principal.clearances is not None:
+            attributes["clearances"] = ",".join(principal.clearances)
+        house.driver.give(
+            ClientUp(
+                self.session,
+                hello.client_id,
+                had_of(hello.had),
+                frozenset(shown(hello.skips)),
+                hello.reachable,
+                attributes,
+                hello.slow,
+            )
+        )
+
+    def welcomed(self, effect: Welcome) -> None:
+        house, settings = self.house, self.house.settings
+        house.attached += 1
+        self.say(
+            ClientWelcome(
+                VERSION,
+                effect.incarnation,
+                effect.reply_to,
+                settings.network,
+                settings.levels,
+                settings.fanout,  # type: ignore[arg-type]
+                min(self.limits.max_frame, settings.max_frame),
+                house.identity.address,
+                house.identity.name,
+                self.limits.subscriptions,
+                self.limits.events_per_second,
+                self.limits.unaccepted,
+            )
+        )
+
+    # --- the end ---
+
+    def end(self, why: Ending, reason: str, lost: bool = False) -> None:
+        """Close the conversation and say why."""
+        if self._is_over:
+            return
+        if why not in ("bye", "closing"):
+            logger.info("client %s: %s: %s", self.name, why, reason)
+        self._write()
+        self.stream.write((encode(Farewell(why, reason[:MAX_REASON]), 0),))
+        self._leave(lost, reason)
+        self.stream.close(reason)
+
+    def _leave(self, lost: bool, reason: str) -> None:
+        self._is_over = True
+        self.parts.clear()
+        if self._checking is not None and self._checking is not asyncio.current_task():
+            self._checking.cancel()
+        self.house.forget(self)
+        if self.session:
+            logger.debug("client %s is gone: %s", self.name, reason)
+            self.house.later(ClientDown(self.session, lost))
+
+    @property
+    def name(self) -> str:
+        who = "?" if self._hello is None else repr(self._hello.client_id)
+        return f"{who} at {self.stream.peer}"
+
+    # --- writing ---
+
+    def say(self, *frames: Frame) -> None:
+        """Let these be written with everything else."""
+        was_clean = not self.parts
+        self.parts += [encode(frame, 0) for frame in frames]
+        if was_clean:
+            self.house.dirty(self)
+
+    def write_out(self) -> None:
+        """Write what was gathered, at once."""
+        if not self._is_over:
+            self._write()
+
+    def _write(self) -> None:
+        if self._accepted:
+            runs = runs_of(sorted(self._accepted))
+            self._accepted = []
+            self.parts += [
+                encode(TellAccepted(tuple(runs[at : at + MAX_RANGES])), 0) for at in range(0, len(runs), MAX_RANGES)
+            ]
+        if self.parts:
+            parts, self.parts = self.parts, []
+            self.stream.write(parts)
+
+    # --- what the core says of what the client asked ---
+
+    def give(self, given: Input) -> None:
+        self.house.driver.give(given)
+
+    def accepted_event(self, event_id: EventId) -> None:
+        place = (event_id.timestamp, event_id.sequence)
+        if self.unaccepted.pop(place, 0) is None:  # only reliable events are waited for
+            self._accepted.append(place)
+            if len(self._accepted) == 1:
+                self.house.dirty(self)
+
+    def denied(self, event_id: EventId, reason: str) -> None:
+        self.unaccepted.pop((event_id.timestamp, event_id.sequence), None)
+        why: Why = "busy" if reason.endswith(BUSY) else "store" if reason.endswith(DISK) else "invalid"
+        self.refuse_event(event_id.timestamp, event_id.sequence, why, reason)
+
+    def refuse_event(self, timestamp: int, sequence: int, why: Why, reason: str) -> None:
+        self.say(TellDenied(timestamp, sequence, why, reason[:MAX_REASON]))
+
+    def refuse(self, number: int, why: Why, reason: str) -> None:
+        self.say(TellRefused(number, why, reason[:MAX_REASON]))
+
+    def subscription_refused(self, number: int, reason: str) -> None:
+        """It was not made, or it is elsewhere now."""
+        is_durable = self.is_durable(number)
+        self.subscriptions.pop(number, None)
+        self.refuse(number, "moved" if is_durable and "read elsewhere" in reason else "invalid", reason)
+
+    def is_durable(self, number: int) -> bool:
+        return self.subscriptions.get(number, ("", False))[1]
+
+    def readable(self, frame: EventFrame, numbers: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Those of its subscriptions that may get an event; None when the client must not have it at all."""
+        assert self.rights is not None
+        try:
+            event = frame.event()
+        except InvalidEvent:
+            return None
+        if not numbers:  # addressed to the client itself
+            return numbers
+        engines = self.subscriptions
+        found = tuple(each for each in numbers if self.rights.may_read(event, engines.get(each, (None, False))[0]))
+        return found or None
+
+    # --- holding back ---
+
+    def _hold(self, why: str) -> None:
+        if not self._holds:
+            self.stream.pause()
+        self._holds.add(why)
+
+    def _release(self, why: str) -> None:
+        if why in self._holds:
+            self._holds.discard(why)
+            if not self._holds and not self._is_over:
+                self._heard = self.house.clock()
+                self.stream.resume()
+
+    def clog(self, why: str) -> None:
+        if not self._clogs and self.session and not self._is_over:
+            self.house.later(SessionClogged(self.session))
+        self._clogs.add(why)
+
+    def unclog(self, why: str) -> None:
+        if why in self._clogs:
+            self._clogs.discard(why)
+            if not self._clogs and self.session and not self._is_over:
+                self.house.later(SessionClear(self.session))
+
+    def _spend(self, events: int, size: int) -> None:
+        """Take tokens for a read; if there are too few, read no more until there are."""
+        now = self.house.clock()
+        waits = [bucket.take(count, now) for bucket, count in zip(self._buckets, (events, size), strict=True) if bucket]
+        longest = max(waits, default=0.0)
+        if longest > 0:
+            self._hold("rate")
+            asyncio.get_running_loop().call_later(longest, self._release, "rate")

@@ -1,0 +1,334 @@
+"""The clients' side of a broker's runtime: everybody who is attached, and what the core tells them.
+
+    stream --> Conversation.received --> inputs --> driver.give --> core
+    core --> effects --> Conversations.tell --> frames, gathered by conversation --> one write each
+
+Two rules make it fast. An event becomes bytes once, whoever gets it; and whatever follows from one read, of a client or
+of a link, is one write for each receiver. What a conversation decides for itself stands in `conversation`.
+
+A core must not be given an input while it tells of another one; what comes up then (a stream is clogged, a session is
+to be closed) is given in the next turn of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from veena.core.boundary import (
+    Accepted,
+    Acknowledge,
+    Active,
+    ClientRefused,
+    Deliver,
+    Input,
+    PublishRefused,
+    ToClient,
+    Welcome,
+)
+from veena.core.client_frames import (
+    MAX_URLS,
+    Matched,
+    Resume,
+    TellActive,
+    TellAdvertised,
+    TellAdvertRefused,
+    TellCaughtUp,
+    TellDropped,
+    TellRedirect,
+    TellUnanswered,
+    TellWanted,
+)
+from veena.core.client_frames import Pause as PauseFrame
+from veena.core.discovery_boundary import Advertised, AdvertRefused, Answer, QueryRefused
+from veena.core.disk import Identity
+from veena.core.event_frame import (
+    COPY_BELOW,
+    LATE,
+    PRIORITY_MASK,
+    REDELIVERED,
+    RELIABLE,
+    EventCodec,
+    EventFrame,
+)
+from veena.core.frames import MAX_REASON
+from veena.core.service_boundary import CloseSession, Dropped, Pause, Wanted
+from veena.core.service_boundary import Resume as ResumeEffect
+from veena.core.session_boundary import CaughtUp, Unanswered
+from veena.core.settings import Settings
+from veena.core.wire import encode
+from veena.runtime.conversation import Conversation
+from veena.runtime.conversation_asks import answer_frames
+from veena.runtime.stream import Bytes, Listener, Stream
+from veena.runtime.users import Users
+
+#: How often somebody looks for clients that are gone without a word.
+CHECK_S = 1.0
+#: Conversations of one broker, those that have not said who they are included.
+MAX_CONVERSATIONS = 1 << 17
+_DELIVERED_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
+
+logger = logging.getLogger("veena.clients")
+
+
+class Gives(Protocol):
+    """The driver, as far as conversations use it."""
+
+    def give(self, given: Input) -> None:
+        """Hand an input to the core; `tell` is called with what that has for clients."""
+
+    def new_session(self) -> int:
+        """A number that no session has had."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationStatistics:
+    #: Attached, and those that have not said who they are or are being checked.
+    clients: int
+    greeting: int
+    #: Since the start: attached, refused at the door, closed for what they sent, gone without a word.
+    attached: int
+    refused: int
+    at_fault: int
+    lost: int
+    #: Events handed to clients, and withheld from them because they may not read them.
+    delivered: int
+    withheld: int
+
+
+@lru_cache(maxsize=1024)
+def _matched(subscriptions: tuple[int, ...]) -> bytes:
+    return encode(Matched(subscriptions), 0)
+
+
+class Conversations:
+    """All clients of one broker."""
+
+    def __init__(
+        self,
+        driver: Gives,
+        identity: Identity,
+        settings: Settings,
+        users: Users | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.driver = driver
+        self.identity = identity
+        self.settings = settings
+        self.users = users or Users()
+        self.clock = clock
+        self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        #: By session; and all, those that have none yet included.
+        self.sessions: dict[int, Conversation] = {}
+        self.everybody: dict[int, Conversation] = {}
+        #: Sessions by the name of who was let in.
+        self.by_principal: dict[str, int] = {}
+        #: Where clients are sent instead, while this broker is being emptied.
+        self.elsewhere: tuple[str, ...] | None = None
+        self._next = 0
+        self._dirty: list[Conversation] = []
+        self._depth = 0
+        self._later: list[Input] = []
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.attached = self.refused = self.at_fault = self.lost = 0
+        self._delivered = self._withheld = 0
+        self._tellers: dict[type[Any], Callable[[Conversation, Any], None]] = {
+            Welcome: Conversation.welcomed,
+            Accepted: lambda who, effect: who.accepted_event(effect.id),
+            PublishRefused: lambda who, effect: who.denied(effect.id, effect.reason),
+            ClientRefused: self._refused,
+            Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
+            CloseSession: lambda who, effect: who.end("slow", effect.reason),
+            Dropped: lambda who, effect: who.say(TellDropped(effect.count)),
+            Pause: lambda who, effect: who.say(PauseFrame(effect.reason[:MAX_REASON])),
+            ResumeEffect: lambda who, effect: who.say(Resume()),
+            Wanted: lambda who, effect: who.say(TellWanted(effect.number, effect.wanted)),
+            Unanswered: lambda who, effect: who.say(
+                TellUnanswered(effect.number, effect.answers, effect.reason[:MAX_REASON])
+            ),
+            CaughtUp: lambda who, effect: who.say(
+                TellCaughtUp(effect.subscription, effect.silent, effect.gone_ns)
+            ),
+            Advertised: lambda who, effect: who.say(TellAdvertised(effect.name)),
+            AdvertRefused: self._advert_refused,
+            Answer: lambda who, effect: who.say(*answer_frames(effect)),
+            QueryRefused: lambda who, effect: who.refuse(effect.number, "invalid", effect.reason),
+        }  # fmt: skip
+
+    # --- the driver's side ---
+
+    def accept(self, stream: Stream, data: Bytes) -> Listener:
+        """A client has connected, and these are its first bytes."""
+        self._next += 1
+        found = Conversation(self, stream, self._next)
+        if len(self.everybody) >= MAX_CONVERSATIONS:
+            found.end("limit", f"this broker has {MAX_CONVERSATIONS} clients: try another one")
+            return found
+        self.everybody[found.key] = found
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+        if data:
+            found.received(data)
+        return found
+
+    def tell(self, effects: Sequence[ToClient]) -> None:
+        """What follows from one input."""
+        self.begin()
+        sessions, tellers = self.sessions, self._tellers
+        for effect in effects:
+            if type(effect) is Deliver:
+                self._deliver(effect)
+                continue
+            who = sessions.get(getattr(effect, "session", 0))
+            if who is not None:
+                tellers[type(effect)](who, effect)
+        self.finish()
+
+    def drain(self, urls: Sequence[str], reason: str = "this broker stops") -> None:
+        """Send everybody elsewhere, now and from now on."""
+        self.elsewhere = tuple(urls[:MAX_URLS])
+        for who in list(self.everybody.values()):
+            if not self.elsewhere:
+                who.end("closing", reason)
+            elif who.session:
+                who.say(TellRedirect(self.elsewhere, reason[:MAX_REASON]))
+
+    def close(self, reason: str = "this broker stops") -> None:
+        """Say goodbye to everybody."""
+        for who in list(self.everybody.values()):
+            who.end("closing", reason)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.users.close()
+
+    def statistics(self) -> ConversationStatistics:
+        return ConversationStatistics(
+            len(self.sessions),
+            len(self.everybody) - len(self.sessions),
+            self.attached,
+            self.refused,
+            self.at_fault,
+            self.lost,
+            self._delivered,
+            self._withheld,
+        )
+
+    # --- events ---
+
+    def _deliver(self, effect: Deliver) -> None:
+        frame = effect.frame
+        parts: tuple[bytes | memoryview, ...] = ()
+        sessions = self.sessions
+        for session, found in effect.receivers:
+            who = sessions.get(session)
+            if who is None:
+                continue
+            numbers = found if who.rights is None else self._readable(who, frame, found)
+            if numbers is None:
+                continue
+            if not parts:
+                parts = self._parts(frame)
+            if not who.parts:
+                self._dirty.append(who)
+            if numbers != who.matched:
+                who.matched = numbers
+                who.parts.append(_matched(numbers))
+            who.parts += parts
+            self._delivered += 1
+
+    def _parts(self, frame: EventFrame) -> tuple[bytes | memoryview, ...]:
+        """An event as bytes, for everybody: a short one in one piece."""
+        header = self.codec.header(
+            frame, 0, to_serve=0, served=frame.served, ttl_ms=frame.ttl_ms, flags=frame.flags & _DELIVERED_FLAGS
+        )
+        tail = frame.tail
+        return (header + tail,) if len(tail) < COPY_BELOW else (header, tail)
+
+    def _readable(self, who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Those of a client's subscriptions that may get an event; None when it must not have it at all."""
+        readable = who.readable(frame, numbers)
+        if readable == numbers:
+            return numbers
+        self._withheld += 1
+        for number in numbers:
+            # What is kept for a durable subscription must not wait for an event that it never gets.
+            if number not in (readable or ()) and frame.reliable and who.is_durable(number):
+                self.later(Acknowledge(who.session, number, (frame.id,)))
+        return readable
+
+    def _refused(self, who: Conversation, effect: ClientRefused) -> None:
+        if effect.subscription is None:
+            who.end("protocol", effect.reason)
+            return
+        who.subscription_refused(effect.subscription, effect.reason)
+
+    def _advert_refused(self, who: Conversation, effect: AdvertRefused) -> None:
+        who.advert_refusals += 1
+        who.say(TellAdvertRefused(effect.name, "invalid", effect.reason[:MAX_REASON]))
+
+    # --- the conversations' side ---
+
+    def begin(self) -> None:
+        """A read is dealt with: what follows from it is written at its end."""
+        self._depth += 1
+
+    def finish(self) -> None:
+        """Write; what comes up while that is done is written too."""
+        while self._depth == 1 and self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for who in dirty:
+                who.write_out()
+        self._depth -= 1
+        if not self._depth:
+            self._schedule()
+
+    def dirty(self, who: Conversation) -> None:
+        """Something is to be written to it."""
+        self._dirty.append(who)
+        if not self._depth:
+            self.begin()
+            self.finish()
+
+    def later(self, given: Input) -> None:
+        """Give an input when the core is not at work."""
+        self._later.append(given)
+        if not self._depth:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._later and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._give_later)
+
+    def _give_later(self) -> None:
+        self._is_scheduled = False
+        inputs, self._later = self._later, []
+        self.begin()
+        for given in inputs:
+            self.driver.give(given)
+        self.finish()
+
+    def forget(self, who: Conversation) -> None:
+        self.everybody.pop(who.key, None)
+        if self.sessions.pop(who.session, None) is not None:
+            left = self.by_principal[who.principal_name] - 1
+            if left:
+                self.by_principal[who.principal_name] = left
+            else:
+                del self.by_principal[who.principal_name]
+
+    def _look(self) -> None:
+        """End what is silent for too long."""
+        self._timer = None
+        now = self.clock()
+        for who in list(self.everybody.values()):
+            who.look(now)
+        if self.everybody:
+            self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)

@@ -1,0 +1,253 @@
+"""A whole network on this machine: a process a broker, each with its configuration, log and data in a directory.
+
+A broker holds one end of a pipe whose other end is here: when this process ends, however it ends, the brokers notice
+and stop, so none is left behind. Ports that the network file does not give are picked and kept bound here (not listened
+on) as long as the fleet lives: nobody else gets them, and a broker that is started again finds its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from veena.errors import ConfigError
+from veena.runtime.network_file import BrokerEntry, Network, dump_network
+
+#: Brokers that start at once, for each processor: importing is all they do at first.
+STARTS_PER_CPU = 2
+#: How long a broker may take to stop before it is killed: its own patience and some more.
+STOP_S = 15.0
+#: The pause before a broker that has died is started again, doubled while it dies at once.
+RESTART_S, RESTART_S_MAX = 0.2, 10.0
+#: A broker that lived so long has not died at once.
+GOOD_LIFE_S = 10.0
+#: Lines of a log that are shown when its broker did not start.
+LAST_LINES = 5
+LOCAL_TRANSPORTS = {"tcp", "ws"}
+
+
+@dataclass(slots=True)
+class Member:
+    """One broker of the fleet."""
+
+    entry: BrokerEntry
+    directory: Path
+    url: str = ""
+    pid: int = 0
+    process: asyncio.subprocess.Process | None = None
+    is_ready: bool = False
+    #: How often it was started.
+    starts: int = 0
+    exit_code: int | None = None
+    listening: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def label(self) -> str:
+        return self.entry.label
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "broker.log"
+
+
+class Fleet:
+    """All brokers of a network file."""
+
+    def __init__(
+        self,
+        network: Network,
+        directory: Path,
+        *,
+        restart: bool = False,
+        settings: str = "",
+        on_up: Callable[[Member], None] = lambda member: None,
+        on_exit: Callable[[Member, int], None] = lambda member, code: None,
+    ) -> None:
+        """`settings` is TOML that every broker's file gets; it must not begin in the middle of a table."""
+        self._held: list[socket.socket] = []
+        _check_transports(network)
+        self.network = replace(network, brokers=tuple(self._placed(network, entry) for entry in network.brokers))
+        self.directory = directory
+        self.members = [
+            Member(entry, directory / re.sub(r"[^\w.-]", "_", entry.label)) for entry in self.network.brokers
+        ]
+        self._restart = restart
+        self._settings = settings
+        self._on_up = on_up
+        self._on_exit = on_exit
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starting = asyncio.Semaphore(STARTS_PER_CPU * (os.cpu_count() or 1))
+        self._is_stopping = self._is_started = False
+        self._news = asyncio.Event()
+        self._trouble: ConfigError | None = None
+
+    async def start(self) -> None:
+        """Start every broker; returns when each is in reach of all others. Raises ConfigError when one cannot start."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "network.toml").write_text(dump_network(self.network))
+        for member in self.members:
+            self._write_config(member)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep(member)) for member in self.members]
+        for task in self._tasks:
+            task.add_done_callback(lambda _: self._news.set())
+        while not all(member.is_ready for member in self.members):
+            self._news.clear()
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            if self._trouble is not None:
+                raise self._trouble
+            await self._news.wait()
+        self._is_started = True
+
+    async def stop(self) -> None:
+        """Stop every broker, and wait until all are gone."""
+        self._is_stopping = True
+        for member in self.members:
+            if member.process is not None and member.process.returncode is None:
+                member.process.terminate()
+        running = [member.process for member in self.members if member.process is not None]
+        try:
+            async with asyncio.timeout(STOP_S):
+                await asyncio.gather(*(process.wait() for process in running))
+        except TimeoutError:
+            for process in running:
+                if process.returncode is None:
+                    process.kill()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for held in self._held:
+            held.close()
+
+    async def wait_all_gone(self) -> None:
+        """Until no broker is left, because all have died."""
+        await asyncio.gather(*self._tasks)
+
+    # --- one broker ---
+
+    async def _keep(self, member: Member) -> None:
+        pause = RESTART_S
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            code = await self._live(member)
+            if self._is_stopping:
+                return
+            member.exit_code, member.is_ready = code, False
+            if not self._is_started and not (self._restart and member.listening.is_set()):
+                self._trouble = ConfigError(
+                    str(member.log), member.label, f"did not start (exit code {code}): {_last_lines(member.log)}",
+                    "mend that, then start the network again",
+                )  # fmt: skip
+                self._news.set()
+                return
+            self._on_exit(member, code)
+            if not self._restart:
+                return
+            pause = RESTART_S if loop.time() - began > GOOD_LIFE_S else pause
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, RESTART_S_MAX)
+
+    async def _live(self, member: Member) -> int:
+        """One life of a broker: its exit code."""
+        member.starts += 1
+        async with self._starting:
+            with member.log.open("ab") as log:
+                process = member.process = await _spawn(member.directory / "broker.toml", log)
+            try:
+                await self._read_line(member, process)
+            except BaseException:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+                raise
+        await self._read_line(member, process)
+        return await process.wait()
+
+    async def _read_line(self, member: Member, process: asyncio.subprocess.Process) -> None:
+        """A broker says where it listens, and later that it reaches everybody."""
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        if not line:
+            return
+        told = json.loads(line)
+        if "url" in told:
+            member.url, member.pid = told["url"], told["pid"]
+            member.listening.set()
+            self._on_up(member)
+        else:
+            member.is_ready = True
+        self._news.set()
+
+    def _write_config(self, member: Member) -> None:
+        member.directory.mkdir(parents=True, exist_ok=True)
+        listen = ", ".join(json.dumps(url) for url in member.entry.listen)
+        lines = [
+            "[broker]",
+            'network = "../network.toml"',
+            f"label = {json.dumps(member.label)}",
+            f"listen = [{listen}]",
+            "",
+            "[store]",
+            'path = "store"',
+            "",
+            self._settings,
+        ]
+        (member.directory / "broker.toml").write_text("\n".join(lines))
+
+    # --- ports ---
+
+    def _placed(self, network: Network, entry: BrokerEntry) -> BrokerEntry:
+        wanted = list(entry.listen)
+        if not wanted:
+            used = {link.transport for link in network.links if link.b == entry.address} | {"tcp"}
+            wanted = [f"{transport}://127.0.0.1:0" for transport in sorted(used)]
+        return replace(entry, listen=tuple(map(self._with_port, wanted)))
+
+    def _with_port(self, url: str) -> str:
+        if not url.endswith(":0"):
+            return url
+        host = url.partition("://")[2].rpartition(":")[0].strip("[]")
+        held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.append(held)
+        try:
+            held.bind((host, 0))
+        except OSError as error:
+            reason = f"cannot be listened on ({error.strerror or error})"
+            raise ConfigError("network", f"listen {url}", reason, "name a host of this machine") from None
+        return f"{url.removesuffix(':0')}:{held.getsockname()[1]}"
+
+
+def _check_transports(network: Network) -> None:
+    labels = network.labels
+    for link in network.links:
+        if link.transport not in LOCAL_TRANSPORTS:
+            entry = f"link {labels.label(link.a)} - {labels.label(link.b)}"
+            reason = f"has transport {link.transport!r}, which processes of one machine do not use here"
+            raise ConfigError(network.name, entry, reason, f"use one of {', '.join(sorted(LOCAL_TRANSPORTS))}")
+
+
+async def _spawn(config: Path, log: IO[bytes]) -> asyncio.subprocess.Process:
+    # A session of its own: Ctrl-C is for this process, which stops the brokers in good order.
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "veena.cli", "broker", "run", "--json", "--until-stdin-closes", "--config", str(config),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+    )  # fmt: skip
+
+
+def _last_lines(path: Path) -> str:
+    try:
+        return " / ".join(path.read_text(errors="replace").splitlines()[-LAST_LINES:]) or "it said nothing"
+    except OSError:
+        return "it said nothing"

@@ -1,0 +1,109 @@
+"""A broker's statistics as Prometheus metrics: a table of names and where each value comes from.
+
+Counters are the broker's own and never sums over connections, which would fall when one of them goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from veena.address import format_address
+from veena.core.link import LinkState
+
+if TYPE_CHECKING:
+    from veena.runtime.node import NodeStatistics
+
+Value = Callable[["NodeStatistics"], float]
+
+
+def _open_links(statistics: NodeStatistics) -> int:
+    return sum(link.state is LinkState.OPEN for link in statistics.broker.links)
+
+
+COUNTERS: tuple[tuple[str, str, Value], ...] = (
+    ("veena_inputs", "Inputs that the broker has handled.", lambda s: s.inputs),
+    ("veena_events_accepted", "Events accepted from publishers here.", lambda s: s.broker.origin.accepted),
+    ("veena_events_refused", "Events refused to publishers here.", lambda s: s.broker.origin.refused),
+    ("veena_events_delivered", "Events handed to clients here.", lambda s: s.broker.ends.delivered),
+    ("veena_events_late", "Events handed over out of their order.", lambda s: s.broker.ends.late),
+    ("veena_events_repeated", "Events that clients here had before.", lambda s: s.broker.ends.repeated),
+    ("veena_dead_letters", "Accepted events that outlived their retention.", lambda s: s.broker.origin.dead_letters),
+    ("veena_copies_received", "Copies of events that came over links.", lambda s: s.broker.router.copies_in),
+    ("veena_copies_sent", "Copies of events sent over links.", lambda s: s.broker.router.copies_out),
+    ("veena_copies_sent_again", "Copies sent again after a change.", lambda s: s.broker.router.sent_again),
+    ("veena_copies_in_vain", "Copies that nobody here wanted.", lambda s: s.broker.router.in_vain),
+    ("veena_copies_dropped", "Best-effort copies dropped for want of room.", lambda s: s.broker.router.dropped),
+    ("veena_copies_expired", "Copies whose time to live was over.", lambda s: s.broker.router.expired),
+    ("veena_client_events_dropped", "Events that slow clients missed.", lambda s: s.broker.outlet.dropped),
+    ("veena_clients_attached", "Clients that were let in.", lambda s: s.clients.attached),
+    ("veena_clients_refused", "Clients that were not let in.", lambda s: s.clients.refused),
+    ("veena_connections_accepted", "Connections whose first frame was right.", lambda s: s.entrance.accepted),
+    ("veena_connections_refused", "Connections that were turned away.", lambda s: s.entrance.refused),
+    ("veena_store_writes", "Tickets that the disk has taken.", lambda s: s.store.stored),
+    ("veena_store_writes_failed", "Tickets that the disk has refused.", lambda s: s.store.failed),
+    ("veena_store_commits", "Synced commits.", lambda s: s.store.commits),
+    ("veena_store_reads", "Reads of the log.", lambda s: s.store.reads),
+)
+GAUGES: tuple[tuple[str, str, Value], ...] = (
+    ("veena_uptime_seconds", "Since this process was started.", lambda s: s.uptime_s),
+    ("veena_clients", "Clients attached.", lambda s: s.clients.clients),
+    ("veena_connections", "Connections that others have made.", lambda s: s.entrance.connections),
+    ("veena_subscriptions", "Subscriptions of clients here.", lambda s: s.broker.profiles.subscriptions),
+    ("veena_durable_subscriptions", "Durable subscriptions kept here.", lambda s: s.broker.durables.durables),
+    ("veena_units_reachable", "Units in this broker's map.", lambda s: s.broker.vertices),
+    ("veena_links_open", "Links that are in use.", _open_links),
+    ("veena_events_open", "Accepted events that are not delivered yet.", lambda s: s.broker.origin.open),
+    ("veena_client_events_waiting", "Events that wait for slow clients.", lambda s: s.broker.outlet.waiting),
+    ("veena_store_waiting", "Tickets that wait for the disk.", lambda s: s.store.waiting),
+    ("veena_store_bytes", "Bytes of the store in use.", lambda s: s.store.used_bytes),
+    ("veena_store_bytes_max", "Bytes that the store may use.", lambda s: s.store.max_bytes),
+    ("veena_store_trouble", "1 while the disk does not do what it should.", lambda s: s.store.trouble is not None),
+)
+
+
+def exposition(statistics: NodeStatistics) -> bytes:
+    """The text that Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Snapshot(statistics))
+    return generate_latest(registry)
+
+
+class _Snapshot(Collector):
+    def __init__(self, statistics: NodeStatistics) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterable[Metric]:
+        found = self._statistics
+        identity = {
+            "name": found.name,
+            "address": format_address(found.broker.address),
+            "network": found.network,
+            "incarnation": str(found.broker.incarnation),
+        }
+        yield InfoMetricFamily("veena_broker", "Who this broker is.", value=identity)
+        for name, text, value in COUNTERS:
+            yield CounterMetricFamily(name, text, value=value(found))
+        for name, text, value in GAUGES:
+            yield GaugeMetricFamily(name, text, value=value(found))
+        yield from self._links()
+
+    def _links(self) -> Iterable[Metric]:
+        """By neighbour, which stays the same when a link is dialled again."""
+        neighbours = {
+            link.link: format_address(link.neighbour)
+            for link in self._statistics.broker.links
+            if link.neighbour is not None
+        }
+        load = GaugeMetricFamily("veena_link_load_ratio", "How full the way out is.", labels=["neighbour"])
+        waiting = GaugeMetricFamily("veena_link_waiting_bytes", "Bytes that wait to be sent.", labels=["neighbour"])
+        for end in self._statistics.transports:
+            if end.link in neighbours:
+                load.add_metric([neighbours[end.link]], end.utilisation)
+                waiting.add_metric([neighbours[end.link]], end.waiting)
+        yield load
+        yield waiting

@@ -1,0 +1,61 @@
+"""TLS contexts from files: what this end shows, whom it believes, and whom it asks for a certificate.
+
+TLS 1.2 at least; a peer's certificate is always checked against the named authority where one is named, else against
+the system's, and the name in it against the host that was dialled.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Literal
+
+from veena.errors import ConfigError
+
+#: Whether who connects has to show a certificate: mutual TLS is "required".
+AskClients = Literal["none", "optional", "required"]
+
+
+def server_context(certificate: Path, key: Path, authority: Path | None, clients: AskClients) -> ssl.SSLContext:
+    """For listening; raise ConfigError where a file cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    load_chain(context, certificate, key)
+    if clients != "none":
+        if authority is None:
+            remedy = "name the authority that signed the clients' certificates"
+            raise ConfigError("[tls]", "authority", f"is missing, but clients are {clients}", remedy)
+        _load_authority(context, authority)
+        context.verify_mode = ssl.CERT_REQUIRED if clients == "required" else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(
+    authority: Path | None = None, certificate: Path | None = None, key: Path | None = None
+) -> ssl.SSLContext:
+    """For dialling; with certificate and key this end can be asked who it is."""
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if authority is not None:
+        _load_authority(context, authority)
+    if certificate is not None and key is not None:
+        load_chain(context, certificate, key)
+    return context
+
+
+def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """What is shown to others from now on; raise ConfigError and go on with the former where it cannot be used."""
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        reason = f"cannot be used ({error})"
+        remedy = "name a PEM file with the certificate, and one with its key, readable for this user"
+        raise ConfigError("[tls]", f"certificate {certificate}, key {key}", reason, remedy) from None
+
+
+def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ssl.SSLError) as error:
+        remedy = "name a PEM file with the certificates of the authority"
+        raise ConfigError("[tls]", f"authority {authority}", f"cannot be used ({error})", remedy) from None

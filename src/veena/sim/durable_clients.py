@@ -1,0 +1,356 @@
+"""Clients with durable subscriptions in a simulated network: they acknowledge, go away, and come back elsewhere.
+
+Each plays the library that a real client has: it keeps the last place of every stream for each subscription, and shows
+it when it attaches again, with the address where it was last, if it remembers that. Some acknowledge at once, some late
+and in batches, some only what their application has dealt with (`manual`). They leave with and without a word, are cut
+off when their broker dies, come back there or somewhere else, and now and then delete a subscription for good. What
+they got is kept, with what a judge needs to know of their stays (`durable_judge`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from veena.address import Address
+from veena.core.boundary import (
+    Acknowledge,
+    Active,
+    ClientDown,
+    ClientRefused,
+    ClientUp,
+    Deliver,
+    Forget,
+    Had,
+    Subscribe,
+)
+from veena.core.disk import Place, Stream
+from veena.core.durable import ids_of
+from veena.core.event_frame import EventFrame
+from veena.core.service_boundary import SessionClear, SessionClogged
+from veena.core.settings import MILLISECOND_NS, SECOND_NS
+from veena.event import EventId
+from veena.matching.engine import Engine
+from veena.sim.population import AWAY_NS, WITHDRAWN_NS, Client, Subscription, Wish, create_engine, draw_subscription
+from veena.sim.traffic import PULSE_NS, Publication, Traffic
+from veena.sim.world import ClientEffect, World
+
+MAX_SUBSCRIPTIONS = 2
+#: The share of subscriptions that are acknowledged by the application, of clients that remember where they were, and of
+#: absences in which a subscription is deleted, or the client reads nothing for a while instead of going.
+MANUAL = 0.25
+KNOWS_HOME = 0.7
+#: The share of events that such an application does not deal with when it gets them first.
+FAILS = 0.2
+DELETES = 0.06
+CLOGS = 0.15
+#: How long a client is away on its own account: less than its broker notices, or long.
+ABSENCES_NS = ((10 * MILLISECOND_NS, 500 * MILLISECOND_NS), (SECOND_NS, 15 * SECOND_NS))
+#: Events that a client's library remembers for each subscription.
+REMEMBERED = 256
+#: How long clients take to acknowledge.
+PAUSES_NS = (0, 0, 300 * MILLISECOND_NS, 3 * SECOND_NS)
+
+
+@dataclass(slots=True, eq=False)
+class Stay:
+    """A durable subscription at one broker, from attaching on."""
+
+    #: The same as brokers see it: wanted there until it is acknowledged elsewhere.
+    want: Subscription
+    #: When it was first acknowledged there for its scope.
+    active_ns: int | None = None
+
+    @property
+    def broker(self) -> Address:
+        return self.want.broker
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """An event that a durable subscription was handed: the first time."""
+
+    id: EventId
+    at_ns: int
+    late: bool
+    is_acknowledged: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class DurableSubscription:
+    client: DurableClient
+    name: str
+    wish: Wish
+    engine: Engine
+    ack: Literal["auto", "manual"]
+    stays: list[Stay] = field(default_factory=list)
+    #: Its number in the present session; 0 while its client is away.
+    number: int = 0
+    #: Since when everything is promised to it, and until when.
+    active_ns: int | None = None
+    deleted_ns: int | None = None
+    had: Had = field(default_factory=dict)
+    #: What it got last, or acknowledged last (`manual`), under all ids that it knows of.
+    skips: dict[tuple[Stream, Place], None] = field(default_factory=dict)
+    got: dict[Publication, Copy] = field(default_factory=dict)
+    #: What it will acknowledge next.
+    due: list[tuple[EventFrame, Copy]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.client.name}/{self.name}"
+
+
+@dataclass(slots=True, eq=False)
+class DurableClient:
+    """One client; `session` is 0 while it is with no broker."""
+
+    name: str
+    broker: Address
+    knows_home: bool
+    pause_ns: int
+    subscriptions: list[DurableSubscription] = field(default_factory=list)
+    session: int = 0
+    incarnation: int = 0
+    back_ns: int = 0
+    #: Where it attached last.
+    home: Address | None = None
+    next_number: int = 1
+    is_clogged: bool = False
+
+
+class DurableClients:
+    """The durable clients of one world."""
+
+    def __init__(self, world: World, traffic: Traffic, count: int, chance: Random) -> None:
+        self._world = world
+        self._traffic = traffic
+        self._chance = chance
+        self.clients: list[DurableClient] = []
+        #: Every durable subscription that there ever was.
+        self.history: list[DurableSubscription] = []
+        self.duplicates: list[str] = []
+        self.redelivered = 0
+        self.late = 0
+        addresses = list(world.nodes)
+        for number in range(count):
+            client = DurableClient(
+                f"durable-{number}", chance.choice(addresses), chance.random() < KNOWS_HOME, chance.choice(PAUSES_NS)
+            )
+            self.clients.append(client)
+            for _ in range(chance.randint(1, MAX_SUBSCRIPTIONS)):
+                self._draw_subscription(client)
+
+    def _draw_subscription(self, client: DurableClient) -> None:
+        wish = Wish(*draw_subscription(self._chance), self._world.network.levels)
+        name = f"wish-{len(client.subscriptions)}"
+        ack: Literal["auto", "manual"] = "manual" if self._chance.random() < MANUAL else "auto"
+        found = DurableSubscription(client, name, wish, create_engine(wish), ack)
+        client.subscriptions.append(found)
+        self.history.append(found)
+
+    # --- coming and going ---
+
+    def plan(self, absences: int, begin_ns: int, end_ns: int) -> None:
+        """Let clients go away so many times."""
+        for _ in range(absences if self.clients else 0):
+            client = self._chance.choice(self.clients)
+            self._world.at(self._chance.randrange(begin_ns, end_ns), lambda who=client: self._go(who))  # type: ignore[misc]
+
+    def pulse(self) -> None:
+        """Clients look whether their broker is there, now and from now on."""
+        for client in self.clients:
+            self._look(client)
+        self._world.at(self._world.now_ns + PULSE_NS, self.pulse)
+
+    def _look(self, client: DurableClient) -> None:
+        now_ns, chance = self._world.now_ns, self._chance
+        node = self._world.nodes[client.broker]
+        if client.session and (node.broker is None or node.broker.identity.incarnation != client.incarnation):
+            self._detach(client)
+            client.back_ns = now_ns + chance.randint(*AWAY_NS)
+            if node.lost or chance.random() < 0.5:
+                client.broker = chance.choice(list(self._world.nodes))
+        elif not client.session and node.broker is None and now_ns >= client.back_ns + AWAY_NS[1]:
+            client.broker = chance.choice(list(self._world.nodes))
+        if not client.session and now_ns >= client.back_ns:
+            self._attach(client)
+
+    def _attach(self, client: DurableClient) -> None:
+        broker = self._world.nodes[client.broker].broker
+        if broker is None:
+            return
+        client.session, client.incarnation = self._world.new_session(), broker.identity.incarnation
+        self._traffic.listeners[client.session] = lambda address, effect: self._hear(client, address, effect)
+        self._world.give(client.broker, ClientUp(client.session, client.name))
+        for each in client.subscriptions:
+            if each.deleted_ns is None:
+                self._subscribe(client, each)
+        client.home = client.broker
+
+    def _subscribe(self, client: DurableClient, each: DurableSubscription) -> None:
+        each.number, client.next_number = client.next_number, client.next_number + 1
+        if not each.stays or each.stays[-1].broker != client.broker:
+            want = Subscription(
+                Client(client.name, client.broker, []), client.broker, client.session, each.number, each.wish,
+                each.engine, self._world.now_ns,
+            )  # fmt: skip
+            for stay in each.stays:
+                stay.want.is_former = True
+            each.stays.append(Stay(want))
+            self._traffic.population.others.append(want)
+        given = Subscribe(
+            client.session,
+            each.number,
+            *each.wish,
+            durable=each.name,
+            ack=each.ack,
+            had=dict(each.had),
+            home=client.home if client.knows_home else None,
+            skips=frozenset(list(each.skips)[-REMEMBERED:]),
+        )
+        self._world.give(client.broker, given)
+
+    def _detach(self, client: DurableClient) -> None:
+        self._traffic.listeners.pop(client.session, None)
+        client.session, client.is_clogged = 0, False
+        for each in client.subscriptions:
+            each.number = 0
+            each.due.clear()
+
+    def _go(self, client: DurableClient) -> None:
+        if not client.session:
+            return
+        chance = self._chance
+        lasts_ns = chance.randint(*chance.choice(ABSENCES_NS))
+        if chance.random() < CLOGS:
+            self._clog(client, lasts_ns)
+            return
+        if chance.random() < DELETES:
+            self._delete(client)
+        if chance.random() < 0.5:
+            for each in client.subscriptions:
+                self._acknowledge(each)
+        self._world.give(client.broker, ClientDown(client.session, chance.random() < 0.5))
+        self._detach(client)
+        client.back_ns = self._world.now_ns + lasts_ns
+        if chance.random() < 0.6:
+            client.broker = chance.choice(list(self._world.nodes))
+        self._world.at(client.back_ns, lambda: None if client.session else self._look(client))
+
+    def _clog(self, client: DurableClient, lasts_ns: int) -> None:
+        session = client.session
+
+        def clear() -> None:
+            if client.session == session:
+                client.is_clogged = False
+                self._world.give(client.broker, SessionClear(session))
+
+        client.is_clogged = True
+        self._world.give(client.broker, SessionClogged(session))
+        self._world.at(self._world.now_ns + lasts_ns, clear)
+
+    def _delete(self, client: DurableClient) -> None:
+        found = [each for each in client.subscriptions if each.deleted_ns is None]
+        if found:
+            each = self._chance.choice(found)
+            self._world.give(client.broker, Forget(client.session, each.number))
+            each.deleted_ns, each.number = self._world.now_ns, 0
+            for stay in each.stays:
+                stay.want.ended_ns = stay.want.ended_ns or self._world.now_ns + WITHDRAWN_NS
+            each.due.clear()
+            self._draw_subscription(client)
+
+    def gather(self) -> None:
+        """Everything has healed: let everybody attach, where it is or somewhere live."""
+        for client in self.clients:
+            live = [address for address, node in self._world.nodes.items() if node.broker is not None]
+            if client.is_clogged:
+                client.is_clogged = False
+                self._world.give(client.broker, SessionClear(client.session))
+            client.back_ns = min(client.back_ns, self._world.now_ns)
+            if self._world.nodes[client.broker].broker is None:
+                client.broker = self._chance.choice(live)
+            self._look(client)
+            if not client.session:
+                client.back_ns = self._world.now_ns
+
+    # --- what brokers say ---
+
+    def _hear(self, client: DurableClient, address: Address, effect: ClientEffect) -> None:
+        if isinstance(effect, Deliver):
+            for session, numbers in effect.receivers:
+                if session == client.session:
+                    self._receive(client, effect.frame, numbers)
+        elif isinstance(effect, Active):
+            for each in client.subscriptions:
+                if each.number == effect.subscription and effect.level >= each.wish.scope:
+                    self._activated(each)
+        elif isinstance(effect, ClientRefused):
+            self._traffic.faults.append(f"{client.name}: refused: {effect.reason}")
+
+    def _activated(self, each: DurableSubscription) -> None:
+        now_ns = self._world.now_ns
+        each.active_ns = each.active_ns or now_ns
+        *former, present = each.stays
+        present.active_ns = present.active_ns or now_ns
+        for stay in former:
+            stay.want.ended_ns = stay.want.ended_ns or now_ns + WITHDRAWN_NS
+
+    def _receive(self, client: DurableClient, frame: EventFrame, numbers: tuple[int, ...]) -> None:
+        publication = self._traffic.known(frame, client.name)
+        if publication is None:
+            return
+        if client.is_clogged:
+            self._traffic.faults.append(f"{frame.id} was handed to {client.name}, which is clogged")
+        for number in numbers:
+            each = next((each for each in client.subscriptions if each.number == number), None)
+            if each is None or not each.engine.match(publication.event):
+                self._traffic.faults.append(f"{frame.id} was handed to {client.name} for {number}, which it is not for")
+            else:
+                self._take(client, each, frame, publication)
+
+    def _take(
+        self, client: DurableClient, each: DurableSubscription, frame: EventFrame, publication: Publication
+    ) -> None:
+        now_ns = self._world.now_ns
+        stream, place = (frame.publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
+        copy = each.got.get(publication)
+        if copy is None:
+            copy = each.got[publication] = Copy(frame.id, now_ns, frame.late)
+            self.late += frame.late
+            last = each.had.get(stream)
+            if last is not None and place < last and not frame.late:
+                self._traffic.out_of_order.append(f"{frame.id} reached {each} after {last}")
+            each.had[stream] = place if last is None else max(place, last)
+            if each.ack == "auto":
+                each.skips |= dict.fromkeys(ids_of(frame))
+        elif each.ack == "manual" and frame.redelivered and not copy.is_acknowledged:
+            self.redelivered += 1
+        else:
+            self.duplicates.append(
+                f"{each} at {self._world.network.labels.label(client.broker)} got {copy.id} at"
+                f" {copy.at_ns / SECOND_NS:.3f} s and {frame.id} at {now_ns / SECOND_NS:.3f} s"
+                f"{' late' if frame.late else ''}{' redelivered' if frame.redelivered else ''}"
+            )
+        if publication.reliable:
+            each.due.append((frame, copy))
+            session = client.session
+            pause_ns = self._chance.randint(0, client.pause_ns)
+            self._world.at(now_ns + pause_ns, lambda: self._acknowledge(each) if client.session == session else None)
+
+    def _acknowledge(self, each: DurableSubscription) -> None:
+        if not each.number or not each.due:
+            return
+        client = each.client
+        node = self._world.nodes[client.broker]
+        if node.broker is not None and node.broker.identity.incarnation == client.incarnation:
+            if each.ack == "manual":
+                each.due = [due for due in each.due if self._chance.random() >= FAILS]
+            for frame, copy in each.due:
+                copy.is_acknowledged = True
+                if each.ack == "manual":
+                    each.skips |= dict.fromkeys(ids_of(frame))
+            ids = tuple(frame.id for frame, _ in each.due)
+            self._world.give(client.broker, Acknowledge(client.session, each.number, ids))
+        each.due.clear()

@@ -1,0 +1,176 @@
+"""Digests within 128 KiB a broker: folded, merged at different lengths, refused when they are none; never narrower."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veena import Event, RemoteProtocolError
+from veena.address import MAX_LEVELS, Address, Unit
+from veena.core.boundary import ClientUp, Subscribe
+from veena.core.digest import (
+    ATOM_BYTES,
+    MAX_ATOMS,
+    MAX_KEPT_BYTES,
+    MIN_FILTER_BYTES,
+    DigestTest,
+    check_parts,
+    digest_limit,
+    event_atoms,
+    fitted,
+    make_part,
+    merge_parts,
+    size_of,
+)
+from veena.core.interest import InterestMap
+from veena.core.interest_frames import MAX_DIGEST_BYTES, Digest, DigestPart, Interest
+from veena.core.interest_table import DIGEST_LEVEL, InterestTable
+from veena.core.map import NetworkMap
+from veena.core.profiles import Profiles
+from veena.core.settings import SECOND_NS, Settings
+from veena.core.want import make_want
+
+HOST: Address = (0, 0, 0, 0)
+LEVELS, FANOUT = 4, 32
+
+
+def part(numbers: range, scope: int = LEVELS) -> DigestPart:
+    return make_part(scope, [make_want("topic", f"t{number}", scope) for number in numbers])
+
+
+def lets_through(parts: tuple[DigestPart, ...], number: int) -> bool:
+    atoms = event_atoms(Event(topic=f"t{number}"))
+    return any(DigestTest(one).may_want(atoms) for one in parts)
+
+
+def siblings(level: int) -> list[Unit]:
+    """All units of a level around the host, its own included, in a network that is full."""
+    return [(*HOST[: LEVELS - level - 1], number) for number in range(FANOUT)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1500), st.integers(0, 1500), st.integers(64, 20_000), st.integers(0, 10**9))
+def test_a_folded_digest_is_wider_and_within_its_limit(many: int, few: int, limit: int, seed: int) -> None:
+    """I2: hashes that become a filter, and filters of any length, let through all that they did before."""
+    before = (part(range(few), 3), part(range(2000, 2000 + many)))
+    after = fitted(before, limit)
+    assert size_of(after) <= limit
+    check_parts(after, DIGEST_LEVEL, LEVELS)
+    chance = random.Random(seed)
+    for numbers in (range(few), range(2000, 2000 + many)):
+        for number in chance.sample(numbers, min(20, len(numbers))):
+            assert lets_through(after, number)
+    assert fitted(before, max(limit, size_of(before))) == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1500), st.integers(0, 1500), st.integers(64, 20_000), st.integers(64, 20_000))
+def test_folding_in_steps_is_folding_at_once(many: int, few: int, one: int, other: int) -> None:
+    """A speaker and those who keep what it tells fold to the same, whatever the order: nothing is told twice for it."""
+    parts = (part(range(few), 3), part(range(2000, 2000 + many)))
+    assert fitted(fitted(parts, max(one, other)), min(one, other)) == fitted(parts, min(one, other))
+
+
+@pytest.mark.parametrize("atoms", [1, 600])
+def test_filters_of_different_lengths_merge(atoms: int) -> None:
+    """The union lets through what either does, and a short filter does not spoil a long one."""
+    long, short = part(range(2000)), fitted((part(range(5000, 5600)),), 2048)[0]
+    union = merge_parts(LEVELS, [long, short, part(range(9000, 9000 + atoms))])
+    assert len(union.data) == MAX_DIGEST_BYTES
+    for number in (*range(0, 2000, 50), *range(5000, 5600, 50), *range(9000, 9000 + atoms, 50)):
+        assert lets_through((union,), number)
+    assert sum(lets_through((union,), number) for number in range(20_000, 21_000)) < 60
+    assert merge_parts(LEVELS, [short, short]) == short
+
+
+def full_table(atoms: int) -> tuple[InterestTable, int]:
+    """Every unit of a full network tells filters of full length in all its scopes; the table, and what was told."""
+    table = InterestTable(HOST)
+    filters = {scope: part(range(atoms), scope) for scope in range(DIGEST_LEVEL + 1, LEVELS + 1)}
+    told = 0
+    for level in range(DIGEST_LEVEL, LEVELS):
+        parts = tuple(filters[scope] for scope in range(level + 1, LEVELS + 1))
+        for number, unit in enumerate(siblings(level)):
+            told += size_of(parts)
+            assert table.learn_digest(Digest(unit, (1, (*unit, *(0,) * level), number + 1), parts), None)
+            table.check()
+    return table, told
+
+
+def test_all_digests_of_a_broker_are_within_their_bound() -> None:
+    """I3: fan-out 32, all units telling as much as a frame may have; and what is passed on is what is kept."""
+    table, told = full_table(2000)
+    units = [unit for level in range(DIGEST_LEVEL, LEVELS) for unit in siblings(level)]
+    kept = [table.digest(unit) for unit in units]
+    assert told == (2 * FANOUT + FANOUT) * MAX_DIGEST_BYTES
+    assert sum(size_of(digest.parts) for digest in kept if digest is not None) <= MAX_KEPT_BYTES < told
+    assert [item for item, _ in table.take_news()] == kept
+    for digest in kept:
+        assert digest is not None
+        assert all(lets_through(digest.parts, number) for number in range(0, 2000, 100))
+
+
+def test_the_shortest_filters_have_room_in_the_largest_network() -> None:
+    """Whatever addresses can name, and however many parts a frame may have."""
+    units = MAX_LEVELS * 64
+    parts = tuple(part(range(2000), scope) for scope in range(1, 9))
+    assert units * size_of(fitted(parts, digest_limit(units))) <= MAX_KEPT_BYTES
+    assert digest_limit(units) >= len(parts) * MIN_FILTER_BYTES
+
+
+def test_the_interest_map_folds_with_the_table() -> None:
+    """What is asked is what is kept, also of units that spoke before the others made their shares smaller."""
+    table = InterestTable(HOST)
+    interest = InterestMap(NetworkMap(HOST), table, FANOUT)
+    parts = (part(range(2000), 3), part(range(2000, 4000), 4))
+    for number in range(1, FANOUT):
+        digest = Digest((0, number), (1, (0, number, 0, 0), 1), parts)
+        assert table.learn_digest(digest, None)
+        interest.heard_digest(digest)
+    kept = interest.digest_parts()
+    assert size_of(kept) <= MAX_KEPT_BYTES
+    assert all(any(one is other for other in kept) for unit in table.units() for one in table.digest(unit).parts)  # type: ignore[union-attr]
+    wanted = interest.destinations(Event(topic="t7"), (0, 0, 0, 1))
+    assert wanted == sum(interest.bit((0, number)) for number in range(1, FANOUT))
+
+
+def test_a_crowded_speaker_tells_a_digest_once() -> None:
+    """Its own digest is folded in its own table: that is no reason to tell it again."""
+    one = Profiles(NetworkMap(HOST), Settings(), 0)
+    one.map_changed(0)
+    for number in range(1, FANOUT):
+        version = (1, (number, 0, 0, 0), 1)
+        one.handle(Interest((), (Digest((number,), version, (part(range(2000)),)),)), 1, 0, 0)
+    one.client(ClientUp(1, "alice"), 0)
+    for number in range(MAX_ATOMS + 100):
+        one.client(Subscribe(1, number, "topic", f"t{number}", LEVELS), 0)
+    told = []
+    for second in range(1, 60):
+        one.tick(second * SECOND_NS)
+        told += [item for item, _ in one.news() if isinstance(item, Digest) and item.unit == HOST[:2]]
+    assert [size_of(digest.parts) for digest in told if digest.parts] == [2048]
+    one.check()
+
+
+@pytest.mark.parametrize(
+    ("unit", "parts", "reason"),
+    [
+        ((0, 1), (DigestPart(4, True, b"abc"),), "power of two"),
+        ((0, 1), (DigestPart(4, True, b""),), "power of two"),
+        ((0, 1), (DigestPart(4, False, b"x" * (ATOM_BYTES + 1)),), "multiple of 8"),
+        ((0, 1), (DigestPart(4, False, b""), DigestPart(4, False, b"")), "ascending"),
+        ((0, 1), (DigestPart(2, False, b""),), "3 to 4"),
+        ((1,), (DigestPart(5, False, b""),), "4 to 4"),
+        ((0, 0, 1), (), "told as rows"),
+    ],
+)
+def test_what_is_no_digest_costs_its_bearer_the_link(unit: Unit, parts: tuple[DigestPart, ...], reason: str) -> None:
+    """A filter that cannot be asked must not be found out when an event comes."""
+    one = Profiles(NetworkMap(HOST), Settings(), 0)
+    speaker = (*unit, *(0,) * (LEVELS - len(unit)))
+    with pytest.raises(RemoteProtocolError, match=reason):
+        one.handle(Interest((), (Digest(unit, (1, speaker, 1), parts),)), 1, 0, 0)
+    assert one.table.digest(unit) is None

@@ -1,0 +1,141 @@
+"""A broker that comes in while its own unit is out of its reach: what it must not believe, promise or take on."""
+
+from __future__ import annotations
+
+from tests.core.scripted_events import (
+    EventPeer,
+    Host,
+    accepted,
+    acknowledged,
+    bit,
+    copies,
+    event_copy,
+    frames,
+    mate,
+    mates,
+    peer,
+    publication,
+    publish,
+    refusals,
+)
+from tests.core.scripted_peer import HOST
+from veena.address import Address, Unit
+from veena.core.boundary import Active, ClientUp, Effect, Stored, Subscribe
+from veena.core.broker import Broker
+from veena.core.disk import Identity
+from veena.core.frames import Connections, Held, Open, Refused
+from veena.core.interest_frames import STANDING, Interest, Row
+from veena.core.interest_table import mark_key
+from veena.core.settings import SECOND_NS, Settings
+from veena.core.want import make_want
+
+CLUSTER: Unit = HOST[:3]
+OUTSIDER: Address = (0, 0, 1, 0)
+
+
+def tell_wants(teller: EventPeer, unit: Unit, speaker: Address, *topics: str) -> list[Effect]:
+    """Tell what a unit wants, as this speaker of it said, and that this is everything."""
+    wants = [make_want("topic", topic, 4) for topic in topics]
+    rows = [
+        Row(unit, want.key, (1, speaker, number), True, want.kind, want.payload, want.scope)
+        for number, want in enumerate(wants, 1)
+    ]
+    mark = Row(unit, mark_key(speaker), (1, speaker, len(rows) + 1), True, STANDING, b"", 0)
+    return [*teller.say(Interest((*rows, mark))), *teller.say(Connections((), complete=True))]
+
+
+def newcomer(settings: Settings | None = None) -> tuple[Host, EventPeer]:
+    """A broker that has heard of its cluster from outside only: broker 1 of it wants quotes, or knows somebody who
+    does."""
+    host = Host(settings)
+    outsider = peer(host, 7, OUTSIDER)
+    tell_wants(outsider, CLUSTER, mate(1), "quotes")
+    host.sync()
+    return host, outsider
+
+
+def test_a_newcomer_takes_nothing_on_for_a_unit_that_it_has_not_met() -> None:
+    """I1: it knows that others are in its cluster and not who: were it to enter the cluster, only itself would be
+    served, and the origin would believe that everybody is."""
+    host, outsider = newcomer()
+    effects = outsider.hand(event_copy(1, bit(CLUSTER), origin=OUTSIDER))
+    assert frames(effects, outsider.link, Refused) == [Refused((CLUSTER,))]
+    effects = outsider.hand(Held((CLUSTER,)))
+    assert frames(effects, outsider.link, Open) == []
+    inside = peer(host, 1)
+    assert frames(inside.links_to(2), outsider.link, Open) == [], "the neighbour may still know of others"
+    effects = tell_wants(inside, mate(2), mate(2), "quotes")
+    assert frames(effects, outsider.link, Open) == [Open((CLUSTER,))]
+    effects = outsider.hand(event_copy(1, bit(CLUSTER), origin=OUTSIDER))
+    ((_, sent),) = copies(effects, inside.link)
+    assert sent.to_serve & mates(2)
+    assert acknowledged(effects, outsider.link) == []
+
+
+def test_a_newcomer_accepts_nothing_before_it_has_met_its_units() -> None:
+    """Design §5, "a joining broker accepts publishers after its snapshot": one from outside tells nothing of its
+    cluster."""
+    host, _ = newcomer()
+    incarnation = host.attach(1, "p")
+    assert len(refusals(publish(host, 1, publication(1, incarnation)))) == 1
+    tell_wants(peer(host, 1), mate(2), mate(2), "quotes")
+    assert accepted(publish(host, 1, publication(2, incarnation))) == [2]
+
+
+def test_a_newcomer_promises_nothing_before_it_has_met_its_units() -> None:
+    """ACT-02: nobody in its cluster has heard of its subscription, although it knows of nobody who should."""
+    host, _ = newcomer()
+    host.attach(1, "reader")
+    host.handle(Subscribe(1, 1, "topic", "quotes", 1), 0)
+    host.run(0, 4 * SECOND_NS)
+    assert host.profiles.state(1, 1) == (0, 0)
+    alone = Host()
+    alone.attach(1, "reader")
+    alone.handle(Subscribe(1, 1, "topic", "quotes", 1), 0)
+    alone.run(0, 4 * SECOND_NS)
+    assert alone.profiles.state(1, 1) == (0, 1), "a cluster of which nobody else ever spoke is its own"
+
+
+def test_others_who_never_come_are_given_up() -> None:
+    """FLT: like every unit that is out of reach for longer than events are kept; a dead cluster does not silence a
+    live broker."""
+    settings = Settings(retention_ns=50 * SECOND_NS, tombstone_ns=100 * SECOND_NS)
+    host, _ = newcomer(settings)
+    leases = host.profiles.leases
+    leases.now_ns = 50 * SECOND_NS - 1
+    assert not leases.has_met(1)
+    leases.now_ns = 50 * SECOND_NS
+    assert leases.has_met(1)
+
+
+def test_a_unit_that_was_met_stays_met() -> None:
+    """A broker that outlived its cluster and is started again hears of others from outside: it knows who they were."""
+    host, _ = newcomer(Settings(retention_ns=50 * SECOND_NS, tombstone_ns=100 * SECOND_NS))
+    inside = peer(host, 1)
+    inside.say(Connections((), complete=True))
+    inside.leave()
+    host.sync()
+    host.run(0, 60 * SECOND_NS)
+    assert mate(1) not in host.kept.known, "it is forgotten"
+    again = Host(Settings(), host.kept, 60 * SECOND_NS)
+    tell_wants(peer(again, 7, OUTSIDER, 60 * SECOND_NS), CLUSTER, mate(1), "quotes")
+    assert again.profiles.leases.has_met(1)
+    assert again.profiles.is_ready
+
+
+def test_who_came_into_a_network_is_never_alone() -> None:
+    """ACT-02: a broker that begins a network acknowledges to itself; one that was let in waits for those who are there,
+    however long they cannot be heard."""
+    news: list[list[Effect]] = []
+    for joined_ns in (None, 0):
+        nonces = iter(range(100, 200))
+        broker = Broker(Identity("host", HOST, 1), Settings(), lambda _, n=nonces: next(n), 0, joined_ns=joined_ns)  # type: ignore[misc]
+        broker.tick(0)
+        broker.handle(Stored(1), 0)
+        broker.handle(ClientUp(1, "reader"), 0)
+        broker.handle(Subscribe(1, 1, "topic", "quotes", 4), 0)
+        effects: list[Effect] = []
+        for second in range(1, 60):
+            effects += broker.tick(second * SECOND_NS)
+        news.append([effect for effect in effects if isinstance(effect, Active)])
+    assert news == [[Active(1, 1, level) for level in (1, 2, 3, 4)], []]

@@ -1,0 +1,58 @@
+"""Log lines: one a line whatever strangers send, and few when they send much."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from veena.runtime.logs import NOISE_LINES, NOISE_WINDOW_S, Log, LogFormat, configure
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    logger = logging.getLogger("veena")
+    before = (logger.level, logger.propagate, list(logger.handlers))
+    yield
+    logger.level, logger.propagate, logger.handlers = before[0], before[1], before[2]
+
+
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_a_line_stays_a_line(form: LogFormat) -> None:
+    out = io.StringIO()
+    configure("info", form, out)
+    Log().info("link down", link=3, reason='evil"\n2026-01-01 error forged')
+    Log().debug("not shown")
+    (line,) = out.getvalue().splitlines()
+    if form == "json":
+        told = json.loads(line)
+        assert (told["what"], told["link"], told["level"]) == ("link down", 3, "info")
+    else:
+        assert "info    link down link=3 reason=" in line and "\\n" in line
+
+
+def test_noise_is_bounded_and_counted() -> None:
+    out = io.StringIO()
+    configure("info", "plain", out)
+    now = 100.0
+    log = Log(clock=lambda: now)
+    for _ in range(1000):
+        log.noise("connection refused", peer="x")
+    assert len(out.getvalue().splitlines()) == NOISE_LINES
+    now += NOISE_WINDOW_S
+    log.noise("connection refused", peer="y")
+    lines = out.getvalue().splitlines()
+    assert len(lines) == NOISE_LINES + 2 and f"left_out={1000 - NOISE_LINES}" in lines[-2]
+
+
+def test_a_failure_says_where() -> None:
+    out = io.StringIO()
+    configure("info", "json", out)
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        Log().failure("stops", error)
+    assert "test_logs" in json.loads(out.getvalue())["trace"]

@@ -1,0 +1,102 @@
+"""The users file: read, refused with a remedy, and what its rules amount to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from veena.core.client_frames import ClientHello
+from veena.errors import AccessDenied, ConfigError
+from veena.event import Event
+from veena.runtime.limits import Limits
+from veena.runtime.rights import Rights, Rule, engines_of, event_type
+from veena.runtime.users import Users, hash_password, load_users, parse_users
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[user", "syntax"),
+        ("[user.a]\npasword = 'x'", "pasword"),
+        ("[user.a]\npassword = 'plain'", "is no argon2 hash"),
+        ("[user.a]\nroles = ['x']", "unknown role 'x'"),
+        ("[user.'a/b']", "is no name of a user"),
+        ("[user.a]\nlimits = { subscriptions = 0 }", "subscriptions = 0: use 1 to"),
+        ("[user.a]\nlimits = { events_per_second = -1 }", "events_per_second = -1"),
+        ("[role.r]\nrules = [{ topic = 'x' }]", "needs one of allow and deny"),
+        ("[role.r]\nrules = [{ allow = 'publish', deny = 'publish' }]", "needs one of allow and deny"),
+        ("[role.r]\nrules = [{ allow = 'fly' }]", "fly"),
+        ("[role.r]\nrules = [{ allow = 'publish', topic = 'a*b' }]", "put the only"),
+    ],
+)
+def test_faults_of_a_users_file_are_named(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_users(text)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_users(tmp_path / "missing.toml")
+    (tmp_path / "latin.toml").write_bytes(b"[user.\xe9]")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_users(tmp_path / "latin.toml")
+
+
+def test_certificates_and_passwords(tmp_path: Path) -> None:
+    """A certificate in a user's name needs no password; a user without a password has no other way in."""
+    text = f"[user.machine]\n[user.alice]\npassword = '{hash_password('x')}'\nlimits = {{ subscriptions = 7 }}"
+    (tmp_path / "users.toml").write_text(text)
+    users = load_users(tmp_path / "users.toml", Limits(subscriptions=9))
+
+    async def scenario() -> None:
+        machine = await users.admit(ClientHello(1, 1, "machine/7"), "machine")
+        assert (machine.name, machine.rights, machine.limits.subscriptions) == ("machine", None, 9)
+        alice = await users.admit(ClientHello(1, 1, "alice", password="x"), None)
+        assert alice.limits.subscriptions == 7
+        for hello, proven in (
+            (ClientHello(1, 1, "machine"), None),
+            (ClientHello(1, 1, "machine", password=""), "alice"),
+            (ClientHello(1, 1, "alice"), "machine"),
+            (ClientHello(1, 1, "alice", user="alice", password="y"), "machine"),
+        ):
+            with pytest.raises(AccessDenied):
+                await users.admit(hello, proven)
+
+    asyncio.run(scenario())
+    users.close()
+
+
+def test_without_a_file_everybody_is_let_in() -> None:
+    users = Users()
+    assert users.is_open
+    assert users.anybody(ClientHello(1, 1, "x")).rights is None
+
+
+def test_the_first_rule_that_fits_decides_and_nothing_is_allowed_by_itself() -> None:
+    rights = Rights(
+        (
+            Rule(deny="subscribe", topic="a.secret"),
+            Rule(allow=("subscribe", "publish"), topic="a.*"),
+            Rule(allow="subscribe", engine="xpath", type="Report"),
+        )
+    )
+    assert rights.allows("subscribe", "topic", "a.b")
+    assert not rights.allows("subscribe", "topic", "a.secret")
+    assert rights.allows("publish", "topic", "a.secret")
+    assert not rights.allows("publish", "topic", "b")
+    assert not rights.allows("subscribe", "tags")
+    assert not rights.allows("subscribe", "xpath"), "its type is known with the event only"
+    assert rights.may_read(Event(xml="<a/>", headers={"$type_name": "Report"}), "xpath")
+    assert not rights.may_read(Event(xml="<a/>", headers={"type_name": 7}), "xpath")
+    assert not rights.may_publish(Event(properties={"a": 1}))
+    assert Rights((Rule(allow="*"),)).allows("wide")
+    assert not Rights(()).allows("publish", topic="x")
+
+
+def test_engines_and_types_of_an_event() -> None:
+    assert engines_of(Event(topic="t", integer=0, tags={"a": "b"}, xml="<a/>")) == ["integer", "topic", "tags", "xpath"]
+    assert engines_of(Event(properties={"a": 1})) == ["constraint"]
+    assert event_type(Event(headers={"type_name": "A"})) == "A"
+    assert event_type(Event()) is None

@@ -1,0 +1,317 @@
+"""Durable subscriptions that follow their client where that is hard: what a random soak found, one case each."""
+
+from __future__ import annotations
+
+from tests.core.durable_world import Reader
+from tests.core.event_world import QUICK, Stage, cluster
+from tests.sim.test_durable import publish, two_sites
+from veena.core.boundary import Subscribe
+from veena.core.durable import LEAVING, LEFT, ids_of
+from veena.core.service_boundary import SessionClear, SessionClogged
+from veena.core.settings import MILLISECOND_NS, SECOND_NS
+from veena.event import Event
+
+
+def state_at(stage: Stage, name: str) -> list[str]:
+    return [durable.state for durable in stage.broker(name).events.sessions.durables.all.values()]
+
+
+def wait_for_state(stage: Stage, name: str, state: str) -> None:
+    for _ in range(1000):
+        if state in state_at(stage, name):
+            return
+        stage.wait_ms(10)
+    raise AssertionError(f"{name} is {state_at(stage, name)}, not {state}")
+
+
+def moved(to: str = "z1", **reader: bool) -> tuple[Stage, Reader, int]:
+    """A reader that went from w1 to another site, and a publisher."""
+    stage = Stage(two_sites(), options=QUICK)
+    found = Reader(stage, "alice", **reader)  # type: ignore[arg-type]
+    found.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    found.leave()
+    found.attach(to)
+    return stage, found, publisher
+
+
+def test_what_is_deleted_before_it_has_moved_is_gone_everywhere() -> None:
+    """CLI-05: a client ends its subscription at Y, which has not asked X for anything yet."""
+    stage, reader, publisher = moved()
+    reader.forget()
+    stage.wait(10 * SECOND_NS)
+    publish(stage, publisher, 0, 3)
+    stage.wait()
+    assert reader.read() == []
+    assert [broker.statistics().durables.durables for broker in stage.world.live()] == [0] * 8
+    assert [broker.profiles.statistics().subscriptions for broker in stage.world.live()] == [0] * 8
+
+
+def test_what_comes_to_the_former_home_for_others_does_not_overtake() -> None:
+    """I3: after X withdrew it sees some of the events because of another client; they go where they belong."""
+    stage, reader, publisher = moved()
+    other = stage.attach("w1", "bob")
+    stage.world.give(stage.addresses["w1"], Subscribe(other, 1, "selector", ("quotes", "n > 5"), 4))
+    wait_for_state(stage, "w1", LEAVING)
+    stage.wait_ms(400)
+    for n in range(10):
+        stage.publish(publisher, f"{n}", Event(topic="quotes", properties={"n": n}))
+    stage.wait_ms(200)
+    assert state_at(stage, "w1") == [LEAVING], "they came while it was leaving"
+    assert stage.bodies[other] == ["6", "7", "8", "9"]
+    stage.wait(15 * SECOND_NS)
+    assert reader.read() == [f"{n}" for n in range(10)]
+    assert not any(frame.late for frame in reader.frames)
+
+
+def test_what_is_not_on_disk_yet_when_the_client_leaves_is_forwarded() -> None:
+    """FLT-05: one event, a few milliseconds before X hears that the client is elsewhere."""
+
+    def moving() -> tuple[Stage, Reader, int]:
+        stage = Stage(cluster([(1, 2), (2, 3)]))
+        reader = Reader(stage, "alice")
+        reader.attach("1")
+        publisher = stage.attach("2", "publisher")
+        stage.wait()
+        reader.leave()
+        reader.attach("3")
+        return stage, reader, publisher
+
+    stage, _, _ = moving()
+    begun_ns = stage.world.now_ns
+    while state_at(stage, "1") != [LEAVING]:
+        stage.wait_ms(1)
+    heard_ns = stage.world.now_ns
+    for early_ms in range(1, 12):
+        stage, reader, publisher = moving()
+        stage.wait(heard_ns - begun_ns - early_ms * MILLISECOND_NS)
+        sent = publish(stage, publisher, 0, 1)
+        stage.wait(8 * SECOND_NS)
+        assert reader.read() == sent
+        assert state_at(stage, "1") == [LEFT]
+
+
+def test_what_was_overtaken_elsewhere_is_not_lost() -> None:
+    """CLI-05: X keeps 0 and is cut off, Y goes on without it and hands over 1, the client comes back to X."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice")
+    reader.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    reader.leave()
+    publish(stage, publisher, 0, 1)
+    stage.wait()
+    stage.world.cut(stage.link("w0", "w1"), silent=False)
+    stage.wait_ms(100)
+    reader.attach("z1")
+    stage.wait(6 * SECOND_NS)
+    publish(stage, publisher, 1, 1)
+    stage.wait(2 * SECOND_NS)
+    assert reader.read() == ["1"]
+    reader.leave()
+    stage.world.heal(stage.link("w0", "w1"))
+    reader.attach("w1")
+    stage.wait(30 * SECOND_NS)
+    assert reader.read() == ["0"]
+    assert [frame.late for frame in reader.frames] == [False, True]
+    assert not any(frame.redelivered for frame in reader.frames)
+
+
+def test_what_was_overtaken_before_the_client_moved_is_not_taken_for_had() -> None:
+    """CLI-05: X never had 0, only 1, which is where Y begins; 0 comes to Y late, and nobody else has it."""
+    stage = Stage(two_sites(), options=QUICK)
+    publisher = stage.attach("x0", "publisher")
+    other = stage.subscribe("z1")
+    stage.wait()
+    publish(stage, publisher, 0, 1)
+    stage.wait()
+    reader = Reader(stage, "alice")
+    reader.attach("w1")
+    stage.wait()
+    publish(stage, publisher, 1, 1)
+    stage.wait()
+    assert reader.read() == ["1"]
+    reader.leave()
+    reader.attach("z1")
+    wait_for_state(stage, "w1", LEFT)
+    stage.wait()
+    durables = stage.broker("z1").events.sessions.durables
+    (durable,) = durables.here.values()
+    zero, one = stage.frames[other]
+    assert durable.live.is_below_floor(*ids_of(zero)[0])
+    assert durables.keep(one, [-durable.number], stage.world.now_ns) == [], "had at X"
+    assert durables.keep(zero.late_copy(), [-durable.number], stage.world.now_ns) == [(reader.session, 1)]
+    assert list(durable.last.items()) == [ids_of(one)[0]], "the next home begins where this one was, not at a late one"
+
+
+def test_a_home_knows_what_it_kept_itself() -> None:
+    """DUP-02: the client was elsewhere for a moment; what was kept there meanwhile was kept here too."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice", ack="manual", remembers=False)
+    reader.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    reader.leave()
+    stage.world.cut(stage.link("w0", "w1"), silent=False)
+    stage.wait_ms(100)
+    reader.attach("z1")
+    stage.wait(6 * SECOND_NS)
+    reader.leave()
+    reader.attach("w1")
+    sent = publish(stage, publisher, 0, 3)
+    stage.wait(2 * SECOND_NS)
+    assert reader.read() == [], "w1 is cut off"
+    stage.world.heal(stage.link("w0", "w1"))
+    stage.wait(30 * SECOND_NS)
+    assert reader.read() == sent
+    assert state_at(stage, "z1") == [LEFT]
+
+
+def test_a_straggler_that_was_sent_on_may_come_back() -> None:
+    """FLT-05: X sent it after the client, to Y, which is down; the client is with X again when Y sends it back."""
+    stage = Stage(cluster([(1, 2), (1, 3), (1, 4)]))
+    reader = Reader(stage, "alice")
+    reader.attach("2")
+    stage.subscribe("2")
+    publisher = stage.attach("4", "publisher")
+    stage.wait()
+    reader.leave()
+    reader.attach("3")
+    wait_for_state(stage, "2", LEFT)
+    reader.leave()
+    stage.world.crash(stage.addresses["3"], silent=False)
+    stage.wait_ms(100)
+    sent = publish(stage, publisher, 0, 2)
+    stage.wait_ms(100)
+    stage.world.crash(stage.addresses["4"], silent=False)
+    reader.attach("2")
+    stage.wait(20 * SECOND_NS)
+    stage.world.start(stage.addresses["3"])
+    wait_for_state(stage, "3", LEAVING)
+    stage.world.start(stage.addresses["4"])
+    stage.wait(20 * SECOND_NS)
+    assert reader.read() == sent
+
+
+def test_what_a_crashed_home_had_handed_over_is_marked_when_it_moves() -> None:
+    """CLI-07: nobody knows after a crash whether it was handed over; whoever gets it is warned."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice", ack="manual", remembers=False)
+    reader.acknowledges = False
+    reader.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    sent = publish(stage, publisher, 0, 3)
+    stage.wait()
+    assert reader.read() == sent
+    stage.world.crash(stage.addresses["w1"], silent=False)
+    stage.wait()
+    stage.world.start(stage.addresses["w1"])
+    reader.attach("z1")
+    stage.wait(20 * SECOND_NS)
+    assert reader.read() == sent
+    assert all(frame.redelivered for frame in stage.frames[reader.session])
+
+
+def unacknowledged(stage: Stage, reader: Reader) -> list[str]:
+    """What a reader gets and does not acknowledge; its library knows that it came."""
+    reader.acknowledges = False
+    for frame in stage.frames[reader.session]:
+        stream, place = (frame.publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
+        reader.had[stream] = max(place, reader.had.get(stream, place))
+    return reader.read()
+
+
+def test_what_was_not_acknowledged_is_marked_when_it_comes_to_the_next_home_by_itself() -> None:
+    """CLI-07: X is silent, so only the client can tell Y that its application may have got the event."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice", ack="manual")
+    reader.attach("w1")
+    other = Reader(stage, "bob")
+    other.attach("z1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    stage.world.crash(stage.addresses["z1"], silent=False)
+    stage.wait()
+    publish(stage, publisher, 0, 1)
+    stage.wait()
+    assert reader.read() == ["0"], "acknowledged"
+    publish(stage, publisher, 1, 2)
+    stage.wait()
+    assert unacknowledged(stage, reader) == ["1", "2"]
+    stage.world.crash(stage.addresses["w1"], silent=False)
+    stage.wait()
+    publish(stage, publisher, 3, 1)
+    stage.world.start(stage.addresses["z1"])
+    reader.attach("z1")
+    other.attach("z1")
+    stage.wait(10 * SECOND_NS)
+    assert other.read() == ["0", "1", "2", "3"], "what comes to Y for somebody else comes to all who want it"
+    assert reader.read() == ["1", "2", "3"]
+    assert [frame.redelivered for frame in stage.frames[reader.session]] == [True, True, False]
+    stage.world.start(stage.addresses["w1"])
+    stage.wait(30 * SECOND_NS)
+    assert state_at(stage, "w1") == [LEFT]
+    assert reader.read() == [], "X has nothing to add"
+
+
+def test_what_was_not_acknowledged_is_marked_under_its_next_id() -> None:
+    """CLI-07, DUP-08: got at X, which is silent now, and repeated by its publisher when the client is with Y."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice", ack="manual")
+    reader.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    first = stage.publish(publisher, "once")
+    stage.wait()
+    assert unacknowledged(stage, reader) == ["once"]
+    stage.world.crash(stage.addresses["w1"], silent=False)
+    stage.wait()
+    reader.attach("z1")
+    stage.wait(10 * SECOND_NS)
+    stage.leave(publisher)
+    publisher = stage.attach("y0", "publisher")
+    stage.publish(publisher, "once", original=(first.incarnation, first.timestamp, first.sequence))
+    stage.publish(publisher, "more")
+    stage.wait()
+    assert reader.read() == ["once", "more"]
+    assert [frame.redelivered for frame in stage.frames[reader.session]] == [True, False]
+
+
+def test_what_a_roaming_publisher_repeats_is_known_at_the_next_home() -> None:
+    """DUP-08: had at X under its first id, repeated under another one when the client is with Y."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice", ack="manual", remembers=False)
+    reader.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    first = stage.publish(publisher, "once")
+    stage.wait()
+    assert reader.read() == ["once"]
+    reader.leave()
+    reader.attach("z1")
+    stage.wait(10 * SECOND_NS)
+    stage.leave(publisher)
+    publisher = stage.attach("y0", "publisher")
+    stage.publish(publisher, "once", original=(first.incarnation, first.timestamp, first.sequence))
+    stage.publish(publisher, "more")
+    stage.wait()
+    assert reader.read() == ["more"]
+
+
+def test_who_does_not_read_is_handed_everything_later() -> None:
+    """FLT-09: a durable subscription of a session that is clogged stays in the log."""
+    stage = Stage(cluster([(1, 2)]))
+    reader = Reader(stage, "alice")
+    reader.attach("1")
+    publisher = stage.attach("2", "publisher")
+    stage.wait()
+    stage.world.give(stage.addresses["1"], SessionClogged(reader.session))
+    sent = publish(stage, publisher, 0, 50)
+    stage.wait()
+    assert reader.read() == []
+    stage.world.give(stage.addresses["1"], SessionClear(reader.session))
+    stage.wait()
+    assert reader.read() == sent
+    assert stage.broker("1").statistics().outlet.dropped == 0

@@ -1,0 +1,154 @@
+"""Shared subscriptions: one of a group gets each event, wherever the members are, and the loss of one loses nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.core.event_world import QUICK, Stage, cluster
+from tests.sim.test_durable import publish, two_sites
+from veena.core.boundary import Acknowledge, Active, ClientDown, Subscribe, Unsubscribe
+from veena.core.settings import SECOND_NS
+
+
+class Worker:
+    """A member that acknowledges what it has done."""
+
+    def __init__(self, stage: Stage, at: str, group: str = "workers", *, durable: str = "") -> None:
+        self.stage = stage
+        self.at = at
+        self.session = stage.attach(at, f"worker-{at}-{len(stage.bodies)}")
+        self.done: list[str] = []
+        self.levels: list[int] = []
+        before = stage.world.on_client
+
+        def hear(address: tuple[int, ...], effect: object) -> None:
+            if isinstance(effect, Active) and effect.session == self.session:
+                self.levels.append(effect.level)
+            assert before is not None
+            before(address, effect)  # type: ignore[arg-type]
+
+        stage.world.on_client = hear
+        given = Subscribe(self.session, 1, "topic", "quotes", 4, durable=durable, group=group)
+        stage.world.give(stage.addresses[at], given)
+
+    def work(self, most: int = 1 << 30) -> None:
+        todo = self.stage.frames[self.session][len(self.done) :][:most]
+        self.done += [bytes(frame.body).decode() for frame in todo]
+        if todo:
+            given = Acknowledge(self.session, 1, tuple(frame.id for frame in todo))
+            self.stage.world.give(self.stage.addresses[self.at], given)
+
+    def vanish(self) -> None:
+        self.stage.world.give(self.stage.addresses[self.at], ClientDown(self.session, lost=True))
+
+
+def test_each_event_is_for_one_member_in_turn() -> None:
+    """One of a group gets each event, evenly, across sites; two groups get each event twice."""
+    stage = Stage(two_sites(), options=QUICK)
+    workers = [Worker(stage, at) for at in ("w0", "w0")]
+    stage.wait()
+    workers += [Worker(stage, at) for at in ("x1", "z1")]
+    other = Worker(stage, "y0", "others")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    assert all(worker.levels[-1] == 4 for worker in [*workers, other])
+    sent = publish(stage, publisher, 0, 40)
+    for _ in range(5):
+        stage.wait(SECOND_NS)
+        for worker in [*workers, other]:
+            worker.work()
+    assert sorted((body for worker in workers for body in worker.done), key=int) == sent
+    assert [len(worker.done) for worker in workers] == [10, 10, 10, 10]
+    assert other.done == sent
+    for worker in workers:
+        assert worker.done == sorted(worker.done, key=int), "each gets its part in order"
+
+
+def test_the_loss_of_a_member_loses_nothing() -> None:
+    """What a member had and did not acknowledge goes to others, with a mark; also when its broker dies."""
+    stage = Stage(two_sites(), options=QUICK)
+    home = Worker(stage, "w0")
+    stage.wait()
+    near, far = Worker(stage, "w1"), Worker(stage, "z1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    sent = publish(stage, publisher, 0, 30)
+    stage.wait(SECOND_NS)
+    near.work(3)
+    near.vanish()
+    stage.wait(SECOND_NS)
+    stage.world.crash(stage.addresses["z1"], silent=True)
+    for _ in range(30):
+        stage.wait(SECOND_NS)
+        home.work()
+    assert sorted([*near.done, *home.done], key=int) == sent
+    again = [frame for frame in stage.frames[home.session] if frame.redelivered]
+    assert len(again) == 7 + 10
+    assert far.done == []
+
+
+def test_a_member_that_does_nothing_gets_no_more_than_its_room() -> None:
+    """The others get the rest, and nothing waits for the idle one but what it has."""
+    stage = Stage(cluster([(1, 2)]), options=QUICK)
+    idle, busy = Worker(stage, "1"), Worker(stage, "2")
+    publisher = stage.attach("2", "publisher")
+    stage.wait()
+    publish(stage, publisher, 0, 500)
+    for _ in range(20):
+        stage.wait(SECOND_NS)
+        busy.work()
+    assert len(stage.frames[idle.session]) == 32
+    assert len(busy.done) == 500 - 32
+
+
+def test_events_wait_for_a_named_group_without_members_and_over_a_crash() -> None:
+    """A durable group stays; one without a name ends a while after its last member."""
+    stage = Stage(cluster([(1, 2), (2, 3)]))
+    first = Worker(stage, "1", durable="kept")
+    passing = Worker(stage, "1", "passing")
+    publisher = stage.attach("3", "publisher")
+    stage.wait()
+    first.vanish()
+    passing.vanish()
+    sent = publish(stage, publisher, 0, 10)
+    stage.wait(30 * SECOND_NS)
+    assert stage.broker("1").statistics().durables.durables == 1
+    stage.world.crash(stage.addresses["1"], silent=True)
+    stage.wait(5 * SECOND_NS)
+    stage.world.start(stage.addresses["1"])
+    stage.wait(10 * SECOND_NS)
+    second = Worker(stage, "2", durable="kept")
+    stage.wait(10 * SECOND_NS)
+    second.work()
+    assert second.done == sent
+
+
+def test_two_homes_at_once_become_one() -> None:
+    """Two members subscribe at the same moment at two sites: each event is for one of them soon after."""
+    stage = Stage(two_sites(), options=QUICK)
+    workers = [Worker(stage, "w0"), Worker(stage, "z1")]
+    publisher = stage.attach("x0", "publisher")
+    stage.wait(12 * SECOND_NS)
+    sent = publish(stage, publisher, 0, 20)
+    for _ in range(10):
+        stage.wait(SECOND_NS)
+        for worker in workers:
+            worker.work()
+    got = Counter(body for worker in workers for body in worker.done)
+    assert sorted(got, key=int) == sent
+    assert set(got.values()) == {1}
+    homes = [name for name in stage.addresses if stage.broker(name).events.sessions.shared._groups]
+    assert len(homes) == 1
+
+
+def test_leaving_by_unsubscribing() -> None:
+    stage = Stage(cluster([(1, 2)]))
+    one, two = Worker(stage, "1"), Worker(stage, "1")
+    publisher = stage.attach("2", "publisher")
+    stage.wait()
+    stage.world.give(stage.addresses["1"], Unsubscribe(one.session, 1))
+    sent = publish(stage, publisher, 0, 6)
+    stage.wait()
+    two.work()
+    assert two.done == sent
+    assert stage.frames[one.session] == []
