@@ -25,6 +25,7 @@ from veena.core.disk import (
     Kept,
     Known,
     LastHad,
+    Noted,
     Place,
     Progress,
     Reached,
@@ -244,6 +245,9 @@ _ADD: dict[type[Write], Callable[[Batch, Any], None]] = {
     Registered: Batch._register,
     Reached: Batch._reach,
     Forgotten: Batch._forget,
+    # What the core noted for explaining is not kept beyond its life: the store's own records outlive it, and after a
+    # restart an explanation names this gap.
+    Noted: lambda batch, write: None,
 }
 
 
