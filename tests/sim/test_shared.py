@@ -141,6 +141,25 @@ def test_two_homes_at_once_become_one() -> None:
     assert len(homes) == 1
 
 
+def test_best_effort_events_are_dealt_out_and_not_waited_for() -> None:
+    """More than a member has room for: nobody acknowledges these, and none blocks a reliable one."""
+    stage = Stage(two_sites(), options=QUICK)
+    near = Worker(stage, "w0")
+    stage.wait()
+    far = Worker(stage, "z1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    for number in range(100):
+        stage.publish(publisher, f"{number}", reliable=False)
+    stage.wait()
+    got = sorted(stage.bodies[near.session] + stage.bodies[far.session], key=int)
+    assert got == [f"{number}" for number in range(100)]
+    assert len(stage.bodies[far.session]) == 50
+    stage.publish(publisher, "100")
+    stage.wait()
+    assert "100" in stage.bodies[near.session] + stage.bodies[far.session]
+
+
 def test_leaving_by_unsubscribing() -> None:
     stage = Stage(cluster([(1, 2)]))
     one, two = Worker(stage, "1"), Worker(stage, "1")

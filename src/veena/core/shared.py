@@ -282,27 +282,35 @@ class Shared:
         self._deal(group, now_ns)
 
     def take(self, session: int, frame: EventFrame, now_ns: int) -> None:
-        """An event for a group that is kept here."""
+        """An event for a group that is kept here. One that is best effort is for who is there, and not waited for."""
         group = self._by_session[session]
-        group.waiting.append(frame)
-        self._deal(group, now_ns)
+        if frame.reliable:
+            group.waiting.append(frame)
+            self._deal(group, now_ns)
+        elif group.members:
+            self._give(group, self._next_member(group), frame, now_ns)
+
+    def _next_member(self, group: _Group) -> Member:
+        """Of those who have least, the one whose turn was longest ago."""
+        member, place = min(group.members.items(), key=lambda each: len(each[1].given))
+        del group.members[member]
+        group.members[member] = place
+        return member
 
     def _deal(self, group: _Group, now_ns: int) -> None:
-        """Deal out what waits, to those who have least."""
-        while group.waiting and group.members:
-            member, place = min(group.members.items(), key=lambda each: len(each[1].given))
-            if len(place.given) >= ROOM:
-                return
-            del group.members[member]  # the next one has the next turn
-            group.members[member] = place
-            frame = group.waiting.popleft()
-            place.given[event_key(frame)] = frame
-            address, number = member
-            if address == self._host:
-                self._hand(self._members[number], frame)
-            else:
-                data = self._codec.encode(frame, 0)
-                self._post.send(broker_id(address), Give(group.durable.client_id, number, data), now_ns)
+        """Deal out what waits, as far as there is room."""
+        while group.waiting and any(len(place.given) < ROOM for place in group.members.values()):
+            member, frame = self._next_member(group), group.waiting.popleft()
+            group.members[member].given[event_key(frame)] = frame
+            self._give(group, member, frame, now_ns)
+
+    def _give(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
+        address, number = member
+        if address == self._host:
+            self._hand(self._members[number], frame)
+        else:
+            message = Give(group.durable.client_id, number, self._codec.encode(frame, 0))
+            self._post.send(broker_id(address), message, now_ns, reliable=frame.reliable)
 
     def _on_took(self, message: Took, origin: Address, now_ns: int) -> None:
         group = self._groups.get(message.group)
