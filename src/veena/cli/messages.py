@@ -160,6 +160,7 @@ def sub(
     xpath: Annotated[str | None, typer.Option("--xpath")] = None,
     constraint: Annotated[str | None, typer.Option("--constraint", help="Trader Constraint Language.")] = None,
     durable: Annotated[str, typer.Option("--durable", help="Keep what comes under this name; needs --client-id.")] = "",
+    group: Annotated[str, typer.Option("--group", help="Share it: of the group's members one gets each event.")] = "",
     scope: Annotated[str, typer.Option(help="cluster, super-cluster, super-super-cluster or system.")] = "system",
     since: Annotated[str | None, typer.Option("--since", help="Also the past: 10m, 2h, or a time.")] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many events.")] = None,
@@ -180,6 +181,7 @@ def sub(
         "xpath": xpath,
         "constraint": constraint,
         "durable": durable or False,
+        "group": group,
         "scope": scope,
         "since": since_of(since),
     }

@@ -230,6 +230,7 @@ class Client:
         ack: Literal["auto", "manual"] = "auto",
         scope: str = "system",
         since: datetime | timedelta | float | None = None,
+        group: str = "",
         wait: float = SUBSCRIBE_S,
         on_event: Callback | None = None,
     ) -> Subscription:
@@ -237,19 +238,22 @@ class Client:
 
         It returns when all brokers in scope that matter know of it, or after `wait` seconds with `state` below that.
         With `on_event` the function is called with every event, one after the other; otherwise take them yourself.
+        Of the clients that share it as a `group` one gets each event; with `durable` events wait while none is there.
         """
         engine, wanted = constraint_of(topic, selector, tags, integer, xpath, namespaces, constraint)
         matching.create(engine).add(0, wanted, 0)  # says exactly what is wrong with it
         if ack not in ("auto", "manual"):
             raise LocalProtocolError(f"ack {ack!r}: use 'auto' or 'manual'")
-        if ack == "manual" and not durable:
-            raise LocalProtocolError("ack='manual' needs durable=True: nothing else comes again")
-        if durable is not False and not self._is_named:
+        if ack == "manual" and not durable and not group:
+            raise LocalProtocolError("ack='manual' needs durable=True or a group: nothing else comes again")
+        if group and since is not None:
+            raise LocalProtocolError("a group has no past: leave since away, or name the group durable beforehand")
+        if durable is not False and not group and not self._is_named:
             raise LocalProtocolError("a durable subscription is kept for a client: connect with client_id='...'")
         session = self._session
         found = Subscription(
             session, session.new_number(), engine, wanted, level_of(scope, "scope"),
-            durable_name(durable, engine, wanted), ack, since_ns(since),
+            durable_name(durable, engine, wanted), ack, since_ns(since), group,
         )  # fmt: skip
         session.add(found)
         if on_event is not None:

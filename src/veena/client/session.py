@@ -273,7 +273,7 @@ class Session:
         since_ns = each.since_ns
         if since_ns and each.is_caught_up:
             since_ns = max(since_ns, self._lost_ns - OVERLAP_NS)
-        memory = each.memory if each.durable else None
+        memory = each.memory if each.durable and not each.group else None
         each.is_sent = True
         self.connection.send(
             AskSubscribe(
@@ -287,6 +287,7 @@ class Session:
                 () if memory is None else memory.shown(),
                 each.home or (),
                 since_ns,
+                each.group,
             )
         )
         if each.durable:
@@ -302,7 +303,8 @@ class Session:
             return
         self._flush_acks()
         if who.is_sent:
-            self.send(AskForget(who.number) if for_good and who.durable else AskUnsubscribe(who.number))
+            is_ended = for_good and who.durable and not who.group
+            self.send(AskForget(who.number) if is_ended else AskUnsubscribe(who.number))
 
     def crowded(self, who: Subscription, is_crowded: bool) -> None:
         """An application does not take its events, or takes them again."""

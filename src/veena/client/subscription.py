@@ -55,6 +55,7 @@ class Subscription:
         durable: str = "",
         ack: Literal["auto", "manual"] = "auto",
         since_ns: int = 0,
+        group: str = "",
     ) -> None:
         self._client = client
         self.number = number
@@ -62,6 +63,8 @@ class Subscription:
         self.constraint = constraint
         #: The name of a durable subscription; empty for any other.
         self.durable = durable
+        #: The group that shares it, each event for one member; empty for none.
+        self.group = group
         self.ack_mode: Literal["auto", "manual"] = ack
         #: How far it reaches; 0 for the whole system.
         self.reach = scope
@@ -76,7 +79,7 @@ class Subscription:
         self.state = 0
         #: Where a durable subscription was kept last.
         self.home: Address | None = None
-        self.memory: Memory | None = Memory() if durable or since_ns else None
+        self.memory: Memory | None = Memory() if (durable and not group) or since_ns else None
         self.is_sent = False
         self._queue: deque[EventFrame] = deque()
         self._bytes = 0
@@ -151,9 +154,8 @@ class Subscription:
 
     async def ack(self, *events: Event) -> None:
         """With `ack="manual"`: the application is done with these events; they do not come again."""
-        if not self.durable or self.ack_mode != "manual":
-            raise LocalProtocolError(f"{self!r} needs no ack: only durable ones with ack='manual' do")
-        assert self.memory is not None
+        if not (self.durable or self.group) or self.ack_mode != "manual":
+            raise LocalProtocolError(f"{self!r} needs no ack: only durable or shared ones with ack='manual' do")
         ids = []
         for event in events:
             if event.id is None:
@@ -162,7 +164,8 @@ class Subscription:
             publisher, incarnation, *place = event.id
             stream = (publisher, incarnation, lane(True, event.priority).number)
             known = self._held.pop(event.id, ((stream, (place[0], place[1])),))
-            self.memory.remember(known)
+            if self.memory is not None:
+                self.memory.remember(known)
             for frame in [each for each in self._queue if each.id == event.id]:
                 self._queue.remove(frame)
                 self._bytes -= len(frame.tail)
@@ -219,7 +222,7 @@ class Subscription:
             self._is_crowded = False
             self._client.crowded(self, False)
         event = frame.event()
-        if self.durable and frame.reliable:
+        if (self.durable or self.group) and frame.reliable:
             assert event.id is not None
             if self.ack_mode == "auto":
                 self._client.acknowledge(self, (event.id,))
@@ -283,7 +286,7 @@ class Subscription:
     def detached(self) -> None:
         """The connection is gone; what the broker will hand over again is forgotten here."""
         self.state, self.is_sent = 0, False
-        if self.durable and self.ack_mode == "manual":
+        if self.group or (self.durable and self.ack_mode == "manual"):
             self._queue.clear()
             self._bytes = 0
             if self._is_crowded:

@@ -74,6 +74,7 @@ MAX_ROWS = 512
 MAX_COLUMNS = 64
 MAX_ENGINE_NAME = 64
 MAX_DURABLE_NAME = 255
+MAX_GROUP_NAME = 100
 MAX_SOFTWARE = 128
 #: A client that is silent for three of these is gone; so a broker forgets the dead within minutes.
 MAX_CLIENT_HEARTBEAT_MS = 60_000
@@ -178,6 +179,8 @@ class AskSubscribe(Frame, frozen=True):
     home: MaybeUnit = ()
     #: Also what was accepted since then, in nanoseconds since 1970; 0 for nothing of the past.
     since_ns: U64 = 0
+    #: The group that shares it: each event is for one of its members, until that one acknowledges it.
+    group: Annotated[str, Meta(max_length=MAX_GROUP_NAME)] = ""
 
     def __post_init__(self) -> None:
         _check_shown(self.skips)

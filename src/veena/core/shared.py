@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from veena.address import Address
 from veena.core.boundary import Acknowledge, Active, Deliver, Effect, Subscribe
+from veena.core.client_frames import MAX_GROUP_NAME
 from veena.core.disk import EventKey
 from veena.core.durable import Durable
 from veena.core.durables import Durables
@@ -34,7 +35,6 @@ from veena.core.want import Want, make_want
 from veena.core.whereabouts import GROUP, broker_id, home_id
 from veena.errors import LocalProtocolError, VeenaError
 
-MAX_GROUP_NAME = 100
 #: Events that one member has at once: few, so that they are dealt out evenly.
 ROOM = 32
 #: How often members elsewhere say that they are there, and after how long silence they count as gone.

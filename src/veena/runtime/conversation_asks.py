@@ -154,6 +154,7 @@ def _subscribe(who: Conversation, frame: AskSubscribe) -> None:
             frame.home if len(frame.home) == levels else None,
             frame.since_ns or None,
             frozenset(shown(frame.skips)),
+            frame.group,
         )
     )
 
