@@ -266,8 +266,11 @@ def test_a_rate_is_held_by_not_reading() -> None:
             for number in range(2500):
                 await client.publish(topic="t", body=b"%d" % number)
             got = await bodies(wanted, 2500)
-            assert got == [str(number) for number in range(2500)]
-            assert loop.time() - began > 0.3, "two thousand at once, the rest at a thousand a second"
+            # Two thousand are allowed at once. What one read brought is taken whole; the next read waits for it.
+            await client.publish(topic="t", body=b"2500")
+            got += await bodies(wanted, 1)
+            assert got == [str(number) for number in range(2501)]
+            assert loop.time() - began > 0.3, "beyond the burst, a thousand a second"
 
     run(scenario())
 
