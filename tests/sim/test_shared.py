@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.test_durable import publish, two_sites
-from veena.core.boundary import Acknowledge, Active, ClientDown, Subscribe, Unsubscribe
+from veena.core.boundary import Acknowledge, Active, ClientDown, ClientRefused, Subscribe, Unsubscribe
 from veena.core.settings import SECOND_NS
+from veena.matching.engine import Constraint
 
 
 class Worker:
@@ -171,3 +174,26 @@ def test_leaving_by_unsubscribing() -> None:
     two.work()
     assert two.done == sent
     assert stage.frames[one.session] == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "constraint", "scope"),
+    [("nonsense", "a", 4), ("selector", ("a", "price >"), 4), ("topic", "a", 9), ("topic", "a", 0)],
+)
+def test_a_wrong_wish_is_refused_and_the_broker_lives(engine: str, constraint: Constraint, scope: int) -> None:
+    """A client's mistake costs it one refusal, also where the group's home would be elsewhere."""
+    stage = Stage(cluster([(1, 2)]))
+    refused: list[ClientRefused] = []
+    before = stage.world.on_client
+
+    def hear(address: tuple[int, ...], effect: object) -> None:
+        if isinstance(effect, ClientRefused):
+            refused.append(effect)
+        assert before is not None
+        before(address, effect)  # type: ignore[arg-type]
+
+    stage.world.on_client = hear
+    session = stage.attach("1", "mallory")
+    stage.world.give(stage.addresses["1"], Subscribe(session, 1, engine, constraint, scope, group="workers"))
+    assert [each.subscription for each in refused] == [1]
+    assert stage.broker("1").statistics().durables.durables == 0

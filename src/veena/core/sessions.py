@@ -44,7 +44,7 @@ from veena.core.settings import Settings
 from veena.core.shared import Shared, group_id
 from veena.core.want import make_want
 from veena.core.whereabouts import MARK, home_id, place_of
-from veena.errors import LocalProtocolError
+from veena.errors import InvalidConstraint, LocalProtocolError
 from veena.event import Event
 
 
@@ -124,7 +124,7 @@ class Sessions:
         try:
             if not self._durable(given, now_ns):
                 self._plain(given, now_ns)
-        except LocalProtocolError as error:
+        except (LocalProtocolError, InvalidConstraint) as error:
             subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
             self._effects.append(ClientRefused(given.session, subscription, str(error)))
 

@@ -31,7 +31,7 @@ from veena.core.flight import event_key
 from veena.core.post import Post
 from veena.core.post_messages import Give, Join, Took
 from veena.core.settings import SECOND_NS, Settings
-from veena.core.want import Want, make_want
+from veena.core.want import Want, create_engine, make_want
 from veena.core.whereabouts import GROUP, broker_id, home_id
 from veena.errors import LocalProtocolError, VeenaError
 
@@ -137,6 +137,9 @@ class Shared:
                 f"subscription {given.subscription}: the number is in use, or {MAX_MEMBERS} clients share already"
             )
         want = make_want(given.engine, given.constraint, given.scope)
+        if not 1 <= given.scope <= len(self._host):
+            raise LocalProtocolError(f"scope {given.scope}: expected 1 (the cluster) to {len(self._host)} (the system)")
+        create_engine(want.kind).add(0, want.constraint, 0)  # raises for what cannot be read: its home may be elsewhere
         group = group_id(given.group, want)
         member = _Membership(given.session, given.subscription, given, group, given.durable or "~", now_ns)
         if group not in self._groups and not self._is_kept_elsewhere(group):
