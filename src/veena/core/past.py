@@ -125,6 +125,7 @@ class Pasts:
             return
         try:
             frame = self._codec.read(message.frame)
+            frame.event()  # its tail may be broken too
         except VeenaError:
             return
         asked = self._asked.get(message.number)

@@ -224,6 +224,7 @@ class Shared:
             return
         try:
             frame = self._codec.read(message.frame)
+            frame.event()  # its tail may be broken too
         except VeenaError:
             return
         self._hand(member, frame)
