@@ -1,6 +1,6 @@
 """How much memory the ends' `last` takes: what a broker remembers of streams so that nobody gets an event twice.
 
-    python benchmarks/last.py [--incarnations 100000] [--json] [--check]
+    python benchmarks/last.py [--incarnations 100000] [--only transient|reliable] [--json] [--check]
 
 One publisher restarts again and again and publishes one event each time; a client of the broker wants them all. Every
 incarnation is a stream of its own, and the broker keeps the last place of each, up to a bound. Two runs: with transient
@@ -95,11 +95,16 @@ def is_bounded(rows: list[dict[str, Any]]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--incarnations", type=int, default=MAX_STREAMS)
+    parser.add_argument("--only", choices=("transient", "reliable"), help="one of the two runs")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     # Of reliable events it is kept who got them, and of those that are too old for this up to where they were.
-    tables = [measure(False, arguments.incarnations), measure(True, max(arguments.incarnations, RELIABLE_FULL))]
+    tables = []
+    if arguments.only != "reliable":
+        tables.append(measure(False, arguments.incarnations))
+    if arguments.only != "transient":
+        tables.append(measure(True, max(arguments.incarnations, RELIABLE_FULL)))
     if arguments.json:
         print(
             json.dumps(

@@ -49,6 +49,7 @@ from veena.core.frames import done
 from veena.core.interest import InterestMap
 from veena.core.link import Link
 from veena.core.origin import Origin
+from veena.core.publishers import Publishers
 from veena.core.router import Router
 from veena.event import Event, EventId
 from veena.runtime.network_file import load_network
@@ -82,7 +83,7 @@ STEPS: tuple[tuple[str, type, str], ...] = (
     ("match", Beyond, "wants"),
     ("read section", EventFrame, "event"),
     ("ends", Ends, "deliver"),
-    ("origin", Origin, "publish"),
+    ("origin", Publishers, "publish"),
     ("origin", Origin, "pump"),
     ("input", Broker, "handle"),
     ("wake-up", Broker, "next_wakeup"),

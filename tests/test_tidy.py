@@ -82,6 +82,7 @@ def test_imports_point_one_way(path: Path) -> None:
             continue
         target = parts[1] if parts[1] in LAYERS else "event"
         assert LAYERS[target] <= LAYERS[noun], f"{path}: {noun} must not import {name}"
+        assert target != "testing" or noun == "testing", f"{path}: what is for tests is used by tests alone"
         if target in LEAVES and noun in LEAVES:
             assert target == noun, f"{path}: leaves do not import each other ({name})"
 

@@ -37,6 +37,7 @@ CHOSEN = (
     "core/*.py",
     "sim/network.py",
     "sim/node.py",
+    "sim/passage.py",
     "sim/world.py",
 )
 #: What is chosen by these patterns, but stays plain.

@@ -29,7 +29,7 @@ from veena.errors import (
 from veena.event import Event, EventId
 
 if TYPE_CHECKING:
-    from veena import blocking, matching
+    from veena import blocking, matching, testing
     from veena.client import Client, Subscription, connect
 
 __version__ = "0.1.0"
@@ -39,6 +39,7 @@ _LATER = {
     "blocking": "veena.blocking",
     "client": "veena.client",
     "matching": "veena.matching",
+    "testing": "veena.testing",
     "Client": "veena.client",
     "Subscription": "veena.client",
     "connect": "veena.client",
@@ -69,6 +70,7 @@ __all__ = [
     "blocking",
     "connect",
     "matching",
+    "testing",
 ]
 
 

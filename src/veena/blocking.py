@@ -22,6 +22,7 @@ from veena.client import client as asynchronous
 from veena.client import subscription as asynchronous_subscription
 from veena.client.arguments import Content
 from veena.client.client import ANSWER_S, DEFAULT_URL, ClientStatistics
+from veena.client.past import REPORT_S, Explanation, TraceAnswer
 from veena.client.questions import QueryAnswer
 from veena.client.questions import Watch as AsyncWatch
 from veena.core.discovery_boundary import DEFAULT_LEASE_S, Scalar
@@ -33,7 +34,7 @@ __all__ = ["Client", "Subscription", "Watch", "connect"]
 T = TypeVar("T")
 
 
-class _Loop:
+class LoopThread:
     """An event loop in a thread."""
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class _Loop:
 class Subscription:
     """What a client wants, and the events that came for it. Use it as `for event in subscription`."""
 
-    def __init__(self, loop: _Loop, inner: asynchronous_subscription.Subscription) -> None:
+    def __init__(self, loop: LoopThread, inner: asynchronous_subscription.Subscription) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -150,7 +151,7 @@ class Subscription:
 class Watch:
     """Whether anybody wants events like the one that was shown."""
 
-    def __init__(self, loop: _Loop, inner: AsyncWatch) -> None:
+    def __init__(self, loop: LoopThread, inner: AsyncWatch) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -176,12 +177,12 @@ class Client:
 
     def __init__(self, inner: asynchronous.Client) -> None:
         self._inner = inner
-        self._loop_: _Loop | None = None
+        self._loop_: LoopThread | None = None
 
     def open(self) -> Client:
         """Attach to the first broker that answers."""
         if self._loop_ is None:
-            loop = _Loop()
+            loop = LoopThread()
             try:
                 loop.wait(self._inner.open())
             except BaseException:
@@ -208,7 +209,7 @@ class Client:
         self.close()
 
     @property
-    def _loop(self) -> _Loop:
+    def _loop(self) -> LoopThread:
         if self._loop_ is None:
             raise NotConnected("this client is not open: use `with veena.blocking.connect(...) as client`")
         return self._loop_
@@ -232,6 +233,9 @@ class Client:
 
     def wait_connected(self, timeout: float | None = None) -> None:
         self._loop.wait(self._inner.wait_connected(timeout))
+
+    def move(self, url: str | Sequence[str], timeout: float = asynchronous.CONNECT_S) -> None:
+        self._loop.wait(self._inner.move(url, timeout))
 
     def statistics(self) -> ClientStatistics:
         return self._loop.call(self._inner.statistics)
@@ -312,3 +316,19 @@ class Client:
             sql=sql, xpath=xpath, namespaces=namespaces, realm=realm, full=full, timeout=timeout
         )  # fmt: skip
         return self._loop.wait(work)
+
+    def trace(self, event_id: EventId | str, *, timeout: float = ANSWER_S) -> TraceAnswer:
+        """Which way an event went and who got it."""
+        return self._loop.wait(self._inner.trace(event_id, timeout=timeout))
+
+    def explain(self, event_id: EventId | str, client_id: str, *, timeout: float = ANSWER_S) -> Explanation:
+        """What became of an event for a client."""
+        return self._loop.wait(self._inner.explain(event_id, client_id, timeout=timeout))
+
+    def status(self, *, timeout: float = REPORT_S) -> dict[str, Any]:
+        """Everything that the broker says of itself."""
+        return self._loop.wait(self._inner.status(timeout=timeout))
+
+    def topology(self, *, timeout: float = REPORT_S) -> dict[str, Any]:
+        """The network as the broker sees it."""
+        return self._loop.wait(self._inner.topology(timeout=timeout))

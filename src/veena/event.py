@@ -151,7 +151,10 @@ class Event:
     to: Sequence[str] = ()
     id: EventId | None = None
     timestamp_ns: int = field(default_factory=time.time_ns)
+    #: The receiver may have had it before.
     redelivered: bool = False
+    #: It comes after later ones of its stream: where it lay could not be waited for.
+    late: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.tags, str):

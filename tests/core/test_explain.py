@@ -10,7 +10,10 @@ from tests.core.durable_world import Reader
 from tests.core.event_world import QUOTES
 from tests.core.explain_world import AskingStage
 from veena.core.boundary import Subscribe, Unsubscribe
-from veena.core.explain_boundary import Explain, Explained, ExplainRefused, Reason
+from veena.core.event_way import hops_of
+from veena.core.explain_boundary import Denied, Explain, Explained, ExplainRefused, Reason
+from veena.core.notes import Fact, What
+from veena.core.post_messages import Told
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import SECOND_NS
 from veena.event import Event, EventId
@@ -313,19 +316,52 @@ def test_dead_letter() -> None:
 
 
 def test_denied_by_a_rule() -> None:
-    """What tests rights notes it with the name of the rule."""
+    """SEC: a driver that tests rights says that it withheld what was delivered, and by which rule; not for others."""
     stage = AskingStage()
-    session = stage.reader("3", "reader", "weather")
-    event = stage.publish(stage.attach("3", "publisher"), "x")
+    session = stage.reader("3", "reader")
+    stage.reader("3", "other")
+    event = stage.publish(stage.attach("1", "publisher"), "x")
     stage.wait_ms(100)
     broker = stage.broker("3")
     record = broker.events.records.find(_key(event))
     assert record is not None
     frame = broker.events.explainer.read(record.frame)
-    broker.events.records.denied(frame, session, "no-quotes", stage.world.now_ns)
+    assert stage.why(event, "reader").reason is Reason.DELIVERED
+    stage.world.give(broker.identity.address, Denied(session, frame, "rule 3: deny subscribe"))
     verdict = stage.why(event, "reader")
-    assert verdict.reason is Reason.DENIED
-    assert "no-quotes" in verdict.text
+    assert (verdict.reason, verdict.text) == (Reason.DENIED, "denied: rule 3: deny subscribe")
+    assert [(hop.sender, hop.receiver) for hop in verdict.way][-1][1] == broker.identity.address
+    assert stage.why(event, "other").reason is Reason.DELIVERED
+    stage.world.give(broker.identity.address, Denied(session + 100, frame, "nobody's"))
+    assert stage.why(event, "reader").text == verdict.text
+
+
+def test_a_second_copy_of_what_waits_for_a_client_changes_nothing() -> None:
+    """What comes again while the first copy waits for a client that does not read was not had by it."""
+    stage = AskingStage()
+    session = stage.reader("3", "reader")
+    broker = stage.broker("3")
+    stage.world.give(broker.identity.address, SessionClogged(session))
+    event = stage.publish(stage.attach("1", "publisher"), "x")
+    stage.wait_ms(100)
+    record = broker.events.records.find(_key(event))
+    assert record is not None
+    broker.events.records.note(broker.events.explainer.read(record.frame), What.HAD, stage.world.now_ns)
+    verdict = stage.why(event, "reader")
+    assert verdict.reason is Reason.WAITING
+    assert "does not read" in verdict.text
+
+
+def test_copies_of_one_event_over_one_connection_are_told_apart() -> None:
+    """A way is told with the times of the copies that went it, also where two went over the same connection."""
+    told = Told(1, "all", 0, (), (), facts=tuple(_copy(What.SENT, at_ns, 7) for at_ns in (10, 20, 30)))
+    beyond = Told(1, "all", 0, (), (), facts=tuple(_copy(What.TAKEN, at_ns, 7) for at_ns in (12, 22)))
+    hops = list(hops_of({(0, 0, 0, 1): beyond}, (0, 0, 0, 0), told))
+    assert [(hop.sent_ns, hop.entered_ns) for hop in hops] == [(10, 12), (20, 22), (30, 0)]
+
+
+def _copy(what: What, at_ns: int, connection: int) -> Fact:
+    return Fact(at_ns, what, ((0, 0, 0, 1),), (0, 0, 0, 1), connection)
 
 
 def test_an_event_that_was_repeated_under_a_later_id_is_the_same_event() -> None:

@@ -24,7 +24,7 @@ from veena.core.boundary import Active, ClientUp, Effect, Stored, Subscribe
 from veena.core.broker import Broker
 from veena.core.disk import Identity
 from veena.core.frames import Connections, Held, Open, Refused
-from veena.core.interest_frames import STANDING, Interest, Row
+from veena.core.interest_frames import STANDING, Digest, Interest, Row
 from veena.core.interest_table import mark_key
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import make_want
@@ -70,6 +70,24 @@ def test_a_newcomer_takes_nothing_on_for_a_unit_that_it_has_not_met() -> None:
     ((_, sent),) = copies(effects, inside.link)
     assert sent.to_serve & mates(2)
     assert acknowledged(effects, outsider.link) == []
+
+
+def test_a_newcomer_takes_nothing_on_for_a_unit_around_one_that_it_has_not_met() -> None:
+    """I1: over a link from beside its super-cluster it meets the super-super-cluster first; what enters that one enters
+    the super-cluster too, and there it would find nobody but itself."""
+    host = Host()
+    beside, outsider = peer(host, 6, (0, 1, 0, 0)), peer(host, 7, (1, 0, 0, 0))
+    larger, own = HOST[:1], HOST[:2]
+    digests = tuple(Digest(unit, (1, mate(1), 1), ()) for unit in (larger, own))
+    beside.say(Interest((), digests))
+    beside.say(Connections((), complete=True))
+    host.sync()
+    assert host.profiles.leases.has_met(3)
+    effects = outsider.hand(event_copy(1, bit(larger), origin=(1, 0, 0, 0)))
+    assert frames(effects, outsider.link, Refused) == [Refused((larger,))]
+    outsider.hand(Held((larger,)))
+    effects = tell_wants(peer(host, 1), mate(2), mate(2), "quotes")
+    assert frames(effects, outsider.link, Open) == [Open((larger,))]
 
 
 def test_a_newcomer_accepts_nothing_before_it_has_met_its_units() -> None:

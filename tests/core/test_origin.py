@@ -33,9 +33,9 @@ from veena.core.boundary import (
     Stored,
     Welcome,
 )
+from veena.core.dead_letters import DEAD_LETTERS
 from veena.core.disk import Entry, Progress
 from veena.core.frames import Connections, Done
-from veena.core.origin import DEAD_LETTERS
 from veena.core.settings import SECOND_NS, Settings
 from veena.event import Event, EventId
 

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from veena.core import client_frames, discovery_frames, frames, interest_frames, setup_frames, wire
+from veena.core import (
+    ask_frames,
+    client_frames,
+    discovery_frames,
+    frames,
+    interest_frames,
+    locator_frames,
+    setup_frames,
+    wire,
+)
 from veena.core.client_frames import ClientHello, ClientWelcome, Places
 from veena.core.frames import AntiEvent, ConnectionRecord, Connections, Done, Frame, Hello, Open, Received, Refused
 from veena.core.wire_header import EVENT, HEADER, HEADER_SIZE, MAX_CONTROL_FRAME, VERSION
@@ -141,7 +150,15 @@ def test_every_frame_has_a_kind() -> None:
     """Adding a frame without registering it fails here, not on a live link."""
     declared = [
         value
-        for module in (frames, setup_frames, interest_frames, discovery_frames, client_frames)
+        for module in (
+            frames,
+            setup_frames,
+            interest_frames,
+            discovery_frames,
+            client_frames,
+            ask_frames,
+            locator_frames,
+        )
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Frame) and value is not Frame
     ]

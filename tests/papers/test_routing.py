@@ -11,7 +11,7 @@ from tests.core.small_networks import follow
 from veena.address import link_level
 from veena.core.boundary import Welcome
 from veena.core.event_frame import EventCodec
-from veena.core.origin import Origin
+from veena.core.publishers import Publishers
 from veena.core.router import Router
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.event import Event
@@ -264,19 +264,19 @@ def test_figure_12(monkeypatch: pytest.MonkeyPatch, rule: type[Router]) -> None:
         assert stage.is_idle()
 
 
-class PlainOrigin(Origin):
+class PlainPublishers(Publishers):
     """Knows no incarnations: a publisher is its id, wherever it is."""
 
     def welcome(self, session: int, client_id: str, reply_to: str, now_ns: int) -> None:
-        self._publishers[session] = (client_id, 1)
+        self._publishers[session] = (client_id, client_id.encode(), 1)
         self._effects.append(Welcome(session, 1))
 
 
-@pytest.mark.parametrize("scheme", [Origin, PlainOrigin])
-def test_table_3(monkeypatch: pytest.MonkeyPatch, scheme: type[Origin]) -> None:
+@pytest.mark.parametrize("scheme", [Publishers, PlainPublishers])
+def test_table_3(monkeypatch: pytest.MonkeyPatch, scheme: type[Publishers]) -> None:
     """DUP-07, DUP-08, figure 13: the client publishes e1 to e3 at 2, hears that they are accepted, roams to 3 and
     publishes e4 and e5, which are at 4 before the others. The plain scheme takes those for duplicates."""
-    monkeypatch.setattr("veena.core.events.Origin", scheme)
+    monkeypatch.setattr("veena.core.events.Publishers", scheme)
     delay_ns = 100 * MILLISECOND_NS
     stage = Stage(cluster([(2, 4), (3, 4)]))
     reader = stage.subscribe("4")
@@ -290,13 +290,13 @@ def test_table_3(monkeypatch: pytest.MonkeyPatch, scheme: type[Origin]) -> None:
     stage.leave(at_2)
     stage.wait(delay_ns)
     at_3 = stage.attach("3", "client 1")
-    assert (stage.incarnation(at_2) == stage.incarnation(at_3)) == (scheme is PlainOrigin)
+    assert (stage.incarnation(at_2) == stage.incarnation(at_3)) == (scheme is PlainPublishers)
     for body in ("e4", "e5"):
         stage.publish(at_3, body)
     stage.wait(delay_ns)
     assert stage.bodies[reader] == ["e4", "e5"]
     stage.wait(20 * delay_ns)
-    assert stage.bodies[reader] == (["e4", "e5", "e1", "e2", "e3"] if scheme is Origin else ["e4", "e5"])
+    assert stage.bodies[reader] == (["e4", "e5", "e1", "e2", "e3"] if scheme is Publishers else ["e4", "e5"])
 
 
 # --- the networks of the measurements ---

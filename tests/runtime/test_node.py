@@ -6,19 +6,26 @@ import asyncio
 import shutil
 import ssl
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from tests.runtime.raw_client import attach
+from tests.runtime.store_desk import entry
 from tests.runtime.streams import Ears, until
 from veena.core.boundary import Input
 from veena.core.client_frames import TellAccepted, TellRedirect
-from veena.errors import ConfigError
+from veena.core.disk import Identity
+from veena.errors import ConfigError, StoreError
 from veena.runtime.config import Config
 from veena.runtime.config_file import parse_config
 from veena.runtime.node import Node
+from veena.runtime.store import Store
+from veena.runtime.store_file import FILE_NAME
+from veena.runtime.store_file import connect as connect_file
+from veena.runtime.store_repair import repair
 from veena.runtime.tls import client_context
 from veena.runtime.transport_url import parse_url
 from veena.runtime.transports import Secrets, connect, listen
@@ -32,6 +39,12 @@ def config(
     dialled = ", ".join(f'"{url}"' for url in dial or [])
     head = f'[broker]\nname = "{name}"\naddress = "{address}"\nlisten = ["{listen}"]\n'
     return parse_config(f"{head}{QUICK}dial = [{dialled}]\n{more}")
+
+
+@pytest.fixture(autouse=True)
+def own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests that run at the same time leave and take away theirs elsewhere."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 def temporary() -> set[Path]:
@@ -185,6 +198,23 @@ def test_a_start_that_fails_leaves_nothing(what: str, tmp_path: Path) -> None:
         await node.stop()
 
     asyncio.run(run())
+
+
+def test_a_store_that_cannot_be_read_is_let_go(tmp_path: Path) -> None:
+    """FLT-07: the event that is damaged is named with the remedy, and the file is free for who applies it."""
+
+    async def run() -> None:
+        more = f'[store]\npath = "{tmp_path}"\n'
+        with Store(tmp_path, lambda answers: None) as store:
+            store.save(Identity("one", (0, 0, 0, 0), 1), entry(0, to_serve=1))
+        with closing(connect_file(tmp_path / FILE_NAME)) as connection:
+            connection.execute("UPDATE log SET checksum = checksum + 1")
+        node = Node(config("one", "0.0.0.0", more=more))
+        with pytest.raises(StoreError, match=r"offset 0 is damaged.*veena broker check --repair"):
+            await node.start()
+
+    asyncio.run(run())
+    assert repair(tmp_path) == ["log 0 was given up"], "nobody holds the lock"
 
 
 def test_a_core_that_breaks_its_rules_stops_the_broker() -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.runtime.store_desk import NOBODY, PATIENCE, Desk, entry, frame
 from veena.core.boundary import Read, Stored, StoreFailed
 from veena.core.boundary import Store as StoreEffect
-from veena.core.disk import Identity, Known, LastHad, Noted, Progress
+from veena.core.disk import Identity, Known, LastHad, Progress
 from veena.errors import ConfigError, StoreError
 from veena.event import EventId
 from veena.runtime import store_writer
@@ -54,14 +54,6 @@ def test_a_large_ticket_is_one_transaction(tmp_path: Path) -> None:
         desk.stored(*(entry(at, to_serve=at % 3) for at in range(1234)))
         assert desk.offsets() == list(range(1234))
         assert desk.store.statistics().commits == 1
-
-
-def test_what_was_noted_for_explaining_is_answered_and_not_kept(tmp_path: Path) -> None:
-    with Desk(tmp_path) as desk:
-        desk.stored(Noted(1, 2, ()), entry(0))
-        assert desk.offsets() == [0]
-    with Desk(tmp_path) as desk:
-        assert desk.store.load(NOBODY).noted == []
 
 
 def test_a_new_store_is_empty_and_belongs_to_its_user_alone(tmp_path: Path) -> None:

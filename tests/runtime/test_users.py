@@ -12,7 +12,7 @@ from veena.errors import AccessDenied, ConfigError
 from veena.event import Event
 from veena.runtime.limits import Limits
 from veena.runtime.rights import Rights, Rule, engines_of, event_type
-from veena.runtime.users import Users, hash_password, load_users, parse_users
+from veena.runtime.users import Users, digest_of, hash_password, load_users, new_token, parse_users
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,8 @@ from veena.runtime.users import Users, hash_password, load_users, parse_users
         ("[user.a]\nlimits = { events_per_second = -1 }", "events_per_second = -1"),
         ("[role.r]\nrules = [{ topic = 'x' }]", "needs one of allow and deny"),
         ("[role.r]\nrules = [{ allow = 'publish', deny = 'publish' }]", "needs one of allow and deny"),
+        ("[user.a]\ntokens = ['secret']", "is no digest"),
+        (f"[user.a]\ntokens = ['{digest_of('x')}']\n[user.b]\ntokens = ['{digest_of('x')}']", "of another user"),
         ("[role.r]\nrules = [{ allow = 'fly' }]", "fly"),
         ("[role.r]\nrules = [{ allow = 'publish', topic = 'a*b' }]", "put the only"),
     ],
@@ -100,3 +102,24 @@ def test_engines_and_types_of_an_event() -> None:
     assert engines_of(Event(properties={"a": 1})) == ["constraint"]
     assert event_type(Event(headers={"type_name": "A"})) == "A"
     assert event_type(Event()) is None
+
+
+def test_tokens() -> None:
+    """A token lets its owner in, without a password and under no other name."""
+    token = new_token()
+    users = parse_users(f"[user.meter]\ntokens = ['{digest_of(token)}']\n[user.other]")
+
+    async def scenario() -> None:
+        assert (await users.admit(ClientHello(1, 1, "meter/1", token=token), None)).name == "meter"
+        for hello in (
+            ClientHello(1, 1, "meter", token=token[:-1]),
+            ClientHello(1, 1, "meter", token=digest_of(token)),
+            ClientHello(1, 1, "other", user="other", token=token),
+            ClientHello(1, 1, "other", token=token),
+            ClientHello(1, 1, "meter"),
+        ):
+            with pytest.raises(AccessDenied):
+                await users.admit(hello, None)
+
+    asyncio.run(scenario())
+    users.close()

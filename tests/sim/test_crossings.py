@@ -11,15 +11,18 @@ from random import Random
 import pytest
 
 from tests.cli.command import veena
-from veena.address import Address
+from veena.address import Address, Unit
 from veena.core.boundary import ClientUp, Subscribe
+from veena.core.broker import Broker
 from veena.core.settings import SECOND_NS
 from veena.event import Event
 from veena.runtime.network_file import Network, load_network
 from veena.sim.crossing_experiment import Line, Row, Shot, Tally, Topic, Trial, draw_rows, draw_shots, judge, measure
 from veena.sim.foretold import foretell
-from veena.sim.generate import generate
+from veena.sim.generate import SPARSE, generate
 from veena.sim.options import Options
+from veena.sim.view import converged
+from veena.sim.whole_view import WholeView
 from veena.sim.world import World
 
 NETWORKS = Path(__file__).parents[2] / "networks"
@@ -103,6 +106,58 @@ def test_the_same_seed_draws_the_same_wants_and_publishers() -> None:
     for topic in cluster.topics:
         assert {address[:3] for address in (*topic.wanting, *topic.origins)} == {topic.origins[0][:3]}
         assert len(topic.wanting) == max(1, len(topic.origins) // 2)
+    more = draw_rows(network, 5, Random(3), local_topics=9)
+    assert [len(row.topics) for row in more] == [5] * 7 + [9, 9]
+
+
+@pytest.mark.parametrize(
+    "network",
+    [load("ges-22-linked"), load("ges-78"), generate(70, 3, cluster=4), generate(90, 2, shape=SPARSE)],
+    ids=lambda network: network.name,
+)
+def test_who_sees_the_whole_network_computes_the_same_copies(network: Network) -> None:
+    """GUA-05, EXP-22: what is computed for thousands of brokers is what real ones do, copy by copy."""
+    world = converged(network)
+    brokers = {broker.identity.address: broker for broker in world.live()}
+    view, chance = WholeView(network), Random(7)
+    for rate in (1.0, 0.5, 0.1, 0.02):
+        for origin in chance.sample(sorted(brokers), 4):
+            wanting = {address for address in brokers if chance.random() < rate}
+            expected: list[tuple[Address, Address]] = []
+            turns = [(origin, _around(brokers[origin], (), wanting))]
+            for at, units in turns:
+                onwards: dict[Address, list[Unit]] = {}
+                for unit in units:
+                    hop = brokers[at].hops.hop(unit)
+                    assert hop is not None
+                    onwards.setdefault(hop.neighbour, []).append(unit)
+                for to, served in onwards.items():
+                    expected.append((at, to))
+                    split = [_around(brokers[to], u, wanting) if to[: len(u)] == u else [u] for u in served]
+                    turns.append((to, [unit for units in split for unit in units]))
+            assert sorted(view.crossings(origin, wanting)) == sorted(expected)
+            assert wanting - {origin} <= {to for _, to in expected}
+            assert len({to for _, to in expected} | {origin}) == len(expected) + 1
+
+
+def _around(broker: Broker, inside: Unit, wanting: set[Address]) -> list[Unit]:
+    """The vertices of a broker's map inside a unit in which somebody wants it."""
+    wanted = {address[:size] for address in wanting for size in range(1, len(address) + 1)}
+    host = broker.identity.address
+    return [u for u in broker.map.vertices() if u != host and u[: len(inside)] == inside and u in wanted]
+
+
+def test_computed_and_counted_tables_are_the_same() -> None:
+    """EXP-22: the same wants, publishers, crossings and baselines, with brokers and without."""
+    network = load("ges-22-linked")
+    assert measure(network, 12, computed=True) == measure(network, 12)
+
+
+def test_crossings_stay_below_the_bars_on_five_hundred_brokers() -> None:
+    """GUA-05, GUA-04, EXP-22: every match rate and local interest, computed, where links are few and ways long."""
+    lines = measure(generate(500, 1, shape=SPARSE), 60, computed=True)
+    assert [fault for line in lines for fault in line.faults] == []
+    assert len(lines) == 9
 
 
 def test_copies_are_foretold_from_what_brokers_know() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -9,17 +11,23 @@ from hypothesis import strategies as st
 from veena.address import check_unit, link_level
 from veena.errors import InvalidAddress
 from veena.runtime.network_file import articulation_brokers, dump_network, gatekeepers, parse_network, partitions
-from veena.sim.generate import generate
+from veena.sim.generate import DENSE, SPARSE, Shape, generate
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 600), st.integers(0, 2**32), st.integers(2, 6), st.sampled_from([32, 64]))
-@example(1, 0, 4, 32)
-@example(2, 0, 4, 32)
-@example(3, 0, 4, 32)
-def test_a_generated_network_is_sound(brokers: int, seed: int, levels: int, fanout: int) -> None:
+@given(
+    st.integers(1, 600),
+    st.integers(0, 2**32),
+    st.integers(2, 6),
+    st.sampled_from([32, 64]),
+    st.sampled_from([DENSE, SPARSE]),
+)
+@example(1, 0, 4, 32, DENSE)
+@example(2, 0, 4, 32, DENSE)
+@example(3, 0, 4, 32, SPARSE)
+def test_a_generated_network_is_sound(brokers: int, seed: int, levels: int, fanout: int, shape: Shape) -> None:
     """TOP-03, TOP-04, TOP-07, NOP-19: every unit whole and within its fan-out, addresses unique, levels right."""
-    network = generate(brokers, seed, levels, fanout)
+    network = generate(brokers, seed, levels, fanout, shape=shape)
     assert len({broker.address for broker in network.brokers}) == brokers
     for broker in network.brokers:
         check_unit(broker.address, fanout)
@@ -27,7 +35,7 @@ def test_a_generated_network_is_sound(brokers: int, seed: int, levels: int, fano
     assert all(link.level == link_level(link.a, link.b) for link in network.links)
     assert len({frozenset((link.a, link.b)) for link in network.links}) == len(network.links)
     assert partitions(network) == ()
-    assert generate(brokers, seed, levels, fanout) == network
+    assert generate(brokers, seed, levels, fanout, shape=shape) == network
 
 
 def test_another_seed_gives_another_network() -> None:
@@ -43,6 +51,7 @@ def test_a_generated_network_is_written_and_read_back() -> None:
 def test_no_single_broker_parts_a_generated_network(brokers: int) -> None:
     """TOP-16, TOP-19: every adjacency of units is two links at different brokers."""
     assert articulation_brokers(generate(brokers, 3)) == ()
+    assert articulation_brokers(generate(brokers, 3, shape=SPARSE)) == ()
 
 
 def test_an_adjacency_of_units_is_two_links() -> None:
@@ -94,3 +103,14 @@ def test_the_size_of_clusters_and_the_name_can_be_chosen() -> None:
     network = generate(64, 1, name="mine", cluster=8)
     assert network.name == "mine"
     assert len({broker.address[:-1] for broker in network.brokers}) == 8
+
+
+@pytest.mark.parametrize(("brokers", "links"), [(502, 892), (2912, 4970)])
+def test_sparse_networks_are_like_those_that_the_bars_come_from(brokers: int, links: int) -> None:
+    """EXP-22: rings of five or six with one chord, and about as many links."""
+    network = generate(brokers, 1, shape=SPARSE)
+    assert network.name == f"sparse-{brokers}-1"
+    assert abs(len(network.links) - links) < 0.02 * links
+    sizes = Counter(broker.address[:-1] for broker in network.brokers)
+    inside = Counter(link.a[:-1] for link in network.links if link.level == 0)
+    assert {(sizes[cluster], links) for cluster, links in inside.items()} <= {(5, 6), (6, 7)}

@@ -63,6 +63,7 @@ def test_since_is_joined_to_live_without_gap_or_repeat() -> None:
         assert got == sent[name][skipped:]
     assert not any(frame.late for frame in stage.frames[session])
     assert [(each.session, each.silent, each.gone_ns) for each in heard.caught_up] == [(session, (), 0)]
+    stage.wait(20 * SECOND_NS)
     statistics = stage.broker("w1").statistics()
     assert statistics.durables.durables == 0, "it is an ordinary subscription now"
     assert statistics.profiles.subscriptions == 1
@@ -136,3 +137,46 @@ def test_a_client_that_goes_meanwhile_leaves_nothing_behind() -> None:
     statistics = stage.broker("1").statistics()
     assert statistics.durables.durables == statistics.profiles.subscriptions == 0
     assert stage.bodies[session] == []
+
+
+def test_a_broker_that_answers_late_is_not_left_out() -> None:
+    """Somebody in every unit has answered, and one further away has not: what it sends then comes all the same."""
+    stage = Stage(two_sites(), options=replace(QUICK, dial=False))
+    heard = Listener(stage)
+    publishers = {name: stage.attach(name, f"publisher-{name}") for name in ("y1", "z1")}
+    stage.wait()
+    for at, session in enumerate(publishers.values()):
+        publish(stage, session, 100 * at, 3)
+    stage.wait()
+    slow = [link for link in stage.world.links if stage.addresses["z1"] in (link.a, link.b)]
+    for link in slow:
+        link.slowness = 900
+    session = subscribe_since(stage, "w1", 0)
+    stage.wait(30 * SECOND_NS)
+    assert sorted(stage.bodies[session], key=int) == ["0", "1", "2", "100", "101", "102"]
+    (told,) = heard.caught_up
+    assert told.silent == ()
+
+
+def test_what_is_older_than_the_past_and_comes_later_is_marked() -> None:
+    """An event of before the time asked for waited for a broker that was cut off; later ones came from the log."""
+    stage = Stage(cluster([(1, 2)]), options=replace(QUICK, dial=False))
+    publisher = stage.attach("2", "publisher")
+    early = stage.attach("1", "early")
+    stage.world.give(stage.addresses["1"], Subscribe(early, 1, "topic", "quotes", 4))
+    stage.wait()
+    link = stage.link("1", "2")
+    stage.world.cut(link, silent=False)
+    stage.publish(publisher, "0")
+    stage.wait_ms(100)
+    since_ns = stage.world.now_ns
+    stage.publish(publisher, "1")
+    stage.wait_ms(100)
+    session = subscribe_since(stage, "1", since_ns)
+    stage.wait_ms(100)
+    stage.world.heal(link)
+    stage.wait(40 * SECOND_NS)
+    assert sorted(stage.bodies[session]) in (["0", "1"], ["1"])
+    marked = [bytes(frame.body) for frame in stage.frames[session] if frame.late]
+    in_order = [bytes(frame.body) for frame in stage.frames[session] if not frame.late]
+    assert in_order == sorted(in_order), (in_order, marked)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from veena.bench.matching import Result
     from veena.bench.workloads import Workload
 
-bench = typer.Typer(help="Measure: matching, each as a ratio to the plain way of doing it.", no_args_is_help=True)
+bench = typer.Typer(help="Measure: matching, and a broker under load.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -114,6 +114,42 @@ def _measure(runs: list[tuple[Workload, int]], quick: bool, as_json: bool) -> li
             if as_json:
                 print(json.dumps(result.line()), flush=True)
     return results
+
+
+@bench.command("broker")
+def broker_command(
+    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long each rate is measured.")] = 2.0,
+    receivers: Annotated[int, typer.Option(min=1, max=1000, help="Receivers of each event in the fan-out.")] = 100,
+    subscriptions: Annotated[
+        int, typer.Option(min=100, max=200_000, help="Subscriptions whose memory is measured.")
+    ] = 100_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """A broker in a process of its own, loaded over plain sockets: rates, latency and memory.
+
+    Every delivery is counted and compared; bodies have 100 bytes. Best effort unless it says reliable, which is synced.
+    """
+    from rich.console import Console
+
+    from veena.bench.broker import measure
+
+    with Console(stderr=True).status("starting") as status:
+        try:
+            found = measure(seconds, receivers, subscriptions, max(100, round(1000 * seconds)), status.update)
+        except (RuntimeError, OSError) as error:
+            print(f"veena: {error}", file=sys.stderr)
+            raise typer.Exit(EXIT_BROKEN) from None
+    if as_json:
+        print(json.dumps(found.line()))
+        return
+    from rich.table import Table
+
+    from veena.bench.matching_report import machine
+
+    table = Table("", "", title=machine(), title_justify="left", show_header=False)
+    for name, value in found.rows():
+        table.add_row(name, value)
+    Console().print(table)
 
 
 def _order(as_json: bool, check: bool) -> None:

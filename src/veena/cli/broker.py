@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veena.cli import EXIT_BROKEN
-from veena.errors import StoreError
+from veena.cli.completing import toml_files
+from veena.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from veena.runtime.node import Node
 
 app = typer.Typer(help="One broker: run it, or check its configuration.", no_args_is_help=True)
 
-ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="The broker's TOML file; defaults without.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="The broker's TOML file; defaults without.", autocompletion=toml_files),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 EXIT_CODES = (
@@ -75,30 +79,71 @@ def run(
 
 
 @app.command()
-def check(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """List every fault of a configuration with its line; exit code 1 when there is any."""
-    from veena.errors import ConfigError
-    from veena.runtime.config import ConfigFaults
-    from veena.runtime.config_file import load_config
+def check(
+    config: ConfigOption = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Look at the store in this directory instead.")] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Give up events of the store that are damaged, and nothing else.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List every fault of a configuration with its line, and of the store it names; exit code 1 when there is any.
 
-    faults: list[ConfigError] = []
-    try:
-        load_config(config).secrets()
-    except ConfigFaults as error:
-        faults = error.faults
-    except ConfigError as error:
-        faults = [error]
+    The store may be in use while it is looked at; for --repair its broker has to be stopped.
+    """
+    faults, path = _configured(config, data)
+    repaired: list[str] = []
+    if path is not None and not faults:
+        repaired, faults = _look_at_store(path, repair)
     if as_json:
         listed = [
             {"file": each.file, "entry": each.entry, "reason": each.reason, "remedy": each.remedy} for each in faults
         ]
-        typer.echo(json.dumps({"ok": not faults, "faults": listed}))
+        store = None if path is None else str(path)
+        typer.echo(json.dumps({"ok": not faults, "faults": listed, "store": store, "repaired": repaired}))
     else:
-        for fault in faults:
-            typer.echo(str(fault))
-        typer.echo(f"{len(faults)} fault{'' if len(faults) == 1 else 's'}" if faults else "the configuration is sound")
+        for line in (*repaired, *map(str, faults)):
+            typer.echo(line)
+        sound = "the configuration is sound" if path is None else f"the configuration and the store {path} are sound"
+        typer.echo(f"{len(faults)} fault{'' if len(faults) == 1 else 's'}" if faults else sound)
     if faults:
         raise typer.Exit(EXIT_BROKEN)
+
+
+def _configured(config: Path | None, data: Path | None) -> tuple[list[ConfigError], Path | None]:
+    """What is wrong with a configuration, and the store that it names, if there is one."""
+    from veena.runtime.config import ConfigFaults
+    from veena.runtime.config_file import load_config
+    from veena.runtime.store_file import store_path
+
+    try:
+        found = load_config(config, {} if data is None else {"store": {"path": str(data.absolute())}})
+        found.secrets()
+    except ConfigFaults as error:
+        return error.faults, None
+    except ConfigError as error:
+        return [error], None
+    named = found.path(found.tables.store.path)
+    if named is None or not store_path(named).exists():
+        if data is not None:
+            raise ConfigError("--data", str(data), "holds no store", "name the directory that a broker was given")
+        return [], None
+    return [], store_path(named)
+
+
+def _look_at_store(path: Path, repair: bool) -> tuple[list[str], list[ConfigError]]:
+    """What was given up, and what is wrong with the store then."""
+    from veena.runtime.store_repair import look
+    from veena.runtime.store_repair import repair as give_up
+
+    repaired: list[str] = []
+    found: list[StoreError] = []
+    try:
+        repaired = give_up(path) if repair else []
+        found = look(path)
+    except StoreError as error:
+        found = [error]
+    return repaired, [ConfigError(each.file, "store", each.reason, each.remedy) for each in found]
 
 
 def register(root: typer.Typer) -> None:

@@ -25,18 +25,40 @@ CaOption = Annotated[Path | None, typer.Option("--ca", help="Trust brokers with 
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, a line each.")]
 
 
-def client(url: list[str] | None, client_id: str | None, user: str, ca: Path | None) -> Client:
-    """A client that is not connected yet. The password is $VEENA_PASSWORD, or asked for."""
-    from veena.client import connect
-    from veena.client.client import DEFAULT_URL
-
+def password_of(user: str) -> str:
+    """$VEENA_PASSWORD, or asked for; nothing without a user."""
     password = os.environ.get("VEENA_PASSWORD", "")
-    if user and not password:
-        password = typer.prompt("password", hide_input=True, err=True)
+    if user and not password and not os.environ.get("VEENA_TOKEN"):
+        password = str(typer.prompt("password", hide_input=True, err=True))
+    return password
+
+
+def client(
+    url: list[str] | None,
+    client_id: str | None,
+    user: str,
+    ca: Path | None,
+    *,
+    password: str | None = None,
+    timeout: float | None = None,
+) -> Client:
+    """A client that is not connected yet."""
+    from veena.client import connect
+    from veena.client.client import CONNECT_S, DEFAULT_URL
+
     urls = url or [DEFAULT_URL]
-    is_secure = any(each.startswith(("veenas://", "wss://")) for each in urls)
+    is_secure = any(each.startswith(("veenas", "wss")) for each in urls)
     tls = ssl.create_default_context(cafile=None if ca is None else str(ca)) if is_secure else None
-    return connect(urls, client_id=client_id, user=user, password=password, tls=tls)
+    given = password_of(user) if password is None else password
+    return connect(
+        urls,
+        client_id=client_id,
+        user=user,
+        password=given,
+        token=os.environ.get("VEENA_TOKEN", ""),
+        tls=tls,
+        timeout=CONNECT_S if timeout is None else timeout,
+    )
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +67,14 @@ def crossings_command(
     generated: Annotated[
         list[int] | None, typer.Option(help="Brokers of a generated network, any number of times.", min=1)
     ] = None,
-    cluster: Annotated[int, typer.Option(help="Brokers of a cluster in generated networks.", min=1)] = CLUSTER,
+    cluster: Annotated[
+        int | None, typer.Option(help=f"Brokers of a cluster in generated networks: {CLUSTER}, sparse 6.", min=1)
+    ] = None,
+    sparse: Annotated[bool, typer.Option("--sparse", help="Generated networks have half as many links.")] = False,
+    computed: Annotated[
+        bool,
+        typer.Option("--computed", help="Follow events from the whole topology, without brokers: fast at any size."),
+    ] = False,
     events: Annotated[int | None, typer.Option(help="Events a row; by default 24 to 200, by size.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Networks, wants and publishers follow from this number.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Where crossings.json and crossings.png go.")] = None,
@@ -83,8 +91,9 @@ def crossings_command(
         crossing_report.prepare(out)
     lines = []
     with Console(stderr=True).status("networks") as status:
-        for each in _networks(network, generated, cluster, seed):
-            lines += measure(each, events, seed, lambda text, name=each.name: status.update(f"{name}: {text}"))  # type: ignore[misc]
+        for each in _networks(network, generated, cluster, seed, sparse=sparse):
+            name = each.name
+            lines += measure(each, events, seed, lambda text: status.update(f"{name}: {text}"), computed=computed)  # noqa: B023
     rows = crossing_report.plain(lines)
     if out is not None:
         (out / "crossings.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
@@ -92,7 +101,7 @@ def crossings_command(
     if as_json:
         print(json.dumps(rows))
     else:
-        crossing_report.show(lines)
+        crossing_report.show(lines, computed=computed)
     if check and any(line.faults for line in lines):
         raise typer.Exit(1)
 
@@ -115,7 +124,7 @@ def discovery_command(
 
     files = [network or NETWORKS / "ges-78.toml"] if generated is None else None
     with Console(stderr=True).status("networks") as status:
-        chosen = _networks(files, None if generated is None else [generated], CLUSTER, seed)[0]
+        chosen = _networks(files, None if generated is None else [generated], None, seed)[0]
         lines, upkeep = measure(chosen, adverts, queries, seed, lambda text: status.update(f"{chosen.name}: {text}"))
     if as_json:
         print(json.dumps(discovery_report.plain(lines, upkeep)))
@@ -125,12 +134,15 @@ def discovery_command(
         raise typer.Exit(1)
 
 
-def _networks(files: list[Path] | None, generated: list[int] | None, cluster: int, seed: int) -> list[Network]:
+def _networks(
+    files: list[Path] | None, generated: list[int] | None, cluster: int | None, seed: int, *, sparse: bool = False
+) -> list[Network]:
     from veena.runtime.network_file import load_network
-    from veena.sim.generate import generate
+    from veena.sim.generate import DENSE, SPARSE, generate
 
     if not files and not generated:
         files = [file for name in PAPERS if (file := NETWORKS / f"{name}.toml").exists()]
         generated = list(GENERATED)
     loaded = [load_network(file, connected=True) for file in files or ()]
-    return loaded + [generate(size, seed, cluster=cluster) for size in generated or ()]
+    shape = SPARSE if sparse else replace(DENSE, cluster=CLUSTER)
+    return loaded + [generate(size, seed, cluster=cluster, shape=shape) for size in generated or ()]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veena.cli import EXIT_BROKEN
+from veena.cli.completing import toml_files
 from veena.errors import VeenaError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ app = typer.Typer(help="A whole network on this machine.", no_args_is_help=True)
 
 @app.command()
 def up(
-    file: Annotated[Path, typer.Argument(help="A network file.")],
+    file: Annotated[Path, typer.Argument(help="A network file.", autocompletion=toml_files)],
     as_json: Annotated[
         bool, typer.Option("--json", help='Print a line of JSON a broker, then {"ready": true}.')
     ] = False,
@@ -36,6 +37,9 @@ def up(
     data: Annotated[
         Path | None, typer.Option("--data", help="Keep logs and stores here; a temporary directory without.")
     ] = None,
+    records: Annotated[
+        str, typer.Option("--records", help="What `trace` and `explain` can be told: off, deliveries or all.")
+    ] = "off",
 ) -> None:
     """Start a process for every broker of a network file and stay until stopped (Ctrl-C stops all of them).
 
@@ -46,12 +50,14 @@ def up(
     from veena.runtime.network_file import load_network
     from veena.runtime.process import run
 
+    if records not in ("off", "deliveries", "all"):
+        raise typer.BadParameter(f"--records {records}: use off, deliveries or all")
     network = load_network(file, connected=True)
     directory = data or Path(tempfile.mkdtemp(prefix=f"veena-{network.name}-"))
     say = _Voice(as_json, directory)
 
     async def stay() -> int:
-        fleet = Fleet(network, directory, restart=restart, on_up=say.up, on_exit=say.gone)
+        fleet = Fleet(network, directory, restart=restart, records=records, on_up=say.up, on_exit=say.gone)
         try:
             return await _until_stopped(fleet, say)
         finally:

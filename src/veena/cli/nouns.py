@@ -9,7 +9,10 @@ import importlib
 
 import typer
 
-NOUNS: tuple[str, ...] = ("demo", "broker", "network", "messages", "find", "topology", "sim", "bench", "experiment")
+NOUNS: tuple[str, ...] = (
+    "demo", "broker", "network", "users", "messages", "find", "locate", "status", "topology", "trace", "explain",
+    "sim", "bench", "experiment",
+)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:

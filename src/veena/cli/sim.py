@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veena.cli.completing import toml_files
+
 if TYPE_CHECKING:
     from veena.runtime.network_file import Network
     from veena.sim.run import Report
@@ -28,7 +30,12 @@ TOTALS = ("events", "expected", "delivered", "missing", "duplicates", "out_of_or
 app = typer.Typer(help="Worlds of real brokers on a virtual clock and network.", no_args_is_help=True)
 
 NetworkOption = Annotated[
-    Path | None, typer.Option("--network", help="A network file; without it a small one is generated from the seed.")
+    Path | None,
+    typer.Option(
+        "--network",
+        help="A network file; without it a small one is generated from the seed.",
+        autocompletion=toml_files,
+    ),
 ]
 FaultsOption = Annotated[str, typer.Option("--faults", help="none, links, crash, partition or all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -135,21 +142,33 @@ def explain(
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("seeds", total=seeds)
         for report in explain_seeds(first, seeds, faults, brokers=brokers, jobs=jobs):
-            totals.update(seeds=1, asked=report.asked, right=report.right, unanswered=report.unanswered)
+            totals.update(
+                seeds=1, asked=report.asked, right=report.right, unanswered=report.unanswered, exact=report.exact,
+                plausible=report.plausible, unknown_to_all=report.unknown_to_all, lies=sum(report.lies.values()),
+                believed=sum(report.believed.values()),
+            )  # fmt: skip
             reasons.update(report.reasons)
             if not report.is_sound:
-                wrong.append({"seed": report.seed, "wrong": report.wrong, "broken": report.broken})
+                faulty = {"wrong": report.wrong, "broken": report.broken, "believed": report.believed}
+                wrong.append({"seed": report.seed, **faulty})
             progress.update(task, advance=1, description=f"seeds, {totals['right']} of {totals['asked']} answers right")
     if as_json:
         found = {**totals, "faults": faults, "reasons": dict(sorted(reasons.items())), "wrong": wrong}
         typer.echo(json.dumps(found))
     else:
         typer.echo(
-            f"{totals['seeds']} seeds, faults {faults}: {totals['right']} of {totals['asked']} answers are right"
+            f"{totals['seeds']} seeds, faults {faults}: {totals['right']:,} of {totals['asked']:,} answers are right"
         )
-        typer.echo(", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common()))
+        for reason, count in reasons.most_common():
+            typer.echo(f"  {reason:<15}{count:>8,}")
+        typer.echo(
+            f"unknown although every broker answered: {totals['unknown_to_all']:,}. Of those about wanted events"
+            f" {totals['exact']:,} agree with the oracle in everything and {totals['plausible']:,} cannot be refuted.\n"
+            f"lies that the oracle was told beside right answers: {totals['lies']:,}, of which it believed"
+            f" {totals['believed']:,}"
+        )
         for each in wrong:
-            typer.echo(f"seed {each['seed']}: {each['broken'] or ''} {each['wrong']}")
+            typer.echo(f"seed {each['seed']}: {each['broken'] or ''} {each['wrong']} {each['believed'] or ''}")
     if wrong:
         raise typer.Exit(1)
 

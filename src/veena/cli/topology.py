@@ -1,4 +1,4 @@
-"""`veena topology`: look at a network file, judge it, draw it, make a new one."""
+"""`veena topology`: look at a network file, judge it, draw it, make a new one; or look at a network that runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
+from veena.cli.completing import brokers, toml_files
+from veena.cli.connecting import CaOption, UserOption
 from veena.errors import ConfigError, InvalidAddress
 
 app = typer.Typer(help="The shape of a network: maps, routes, gates, partitions.", no_args_is_help=True)
 
-FileArgument = Annotated[Path, typer.Argument(help="A network file.")]
+FileArgument = Annotated[Path, typer.Argument(help="A network file.", autocompletion=toml_files)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.command()
 def show(
     file: FileArgument,
-    at: Annotated[str, typer.Option("--at", help="The broker whose map to show, such as SSC-A.SC-1.c.6.")],
+    at: Annotated[
+        str, typer.Option("--at", help="The broker whose map to show, such as SSC-A.SC-1.c.6.", autocompletion=brokers)
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """The map of one broker, built by message passing: edges, cheapest paths, next hops, targets."""
@@ -39,6 +43,31 @@ def show(
         typer.echo(json.dumps(view))
     else:
         _show_view(view)
+
+
+@app.command()
+def live(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", envvar="VEENA_URL", help="A broker, such as veena://127.0.0.1:7700.")
+    ],
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that it has to answer.")] = 5.0,
+    user: UserOption = "",
+    ca: CaOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The network as a running broker sees it now: its links with round trip, load and cost, and its map."""
+    from veena.cli.connecting import client, run
+
+    async def ask() -> None:
+        async with client([url], None, user, ca, timeout=timeout) as connected:
+            view = await connected.topology(timeout=timeout)
+        if as_json:
+            typer.echo(json.dumps(view))
+        else:
+            _show_links(view)
+            _show_view(view)
+
+    run(ask())
 
 
 @app.command()
@@ -199,6 +228,32 @@ def _show_view(view: dict[str, Any]) -> None:
     console.print(edges, routes)
     for level, found in view["targets"].items():
         console.print(f"a change at level {level} goes to: {', '.join(found) or 'nobody'}", highlight=False)
+
+
+def _show_links(view: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    links = Table(title=f"the links of {view['at']}")
+    for column in ("to", "level", "state", "round trip", "cost", "load", "waiting"):
+        links.add_column(column, justify="left" if column in {"to", "state"} else "right")
+    for link in view["links"]:
+        trip, load = link["round_trip_ms"], link["load"]
+        links.add_row(
+            escape(link["to"]),
+            str(link["level"]),
+            f"[red]{link['state']}[/]" if link["suspected"] else link["state"],
+            "not measured yet" if trip is None else f"{trip:.2f} ms",
+            "absent" if link["cost"] is None else str(link["cost"]),
+            "" if load is None else f"{load:.0%}",
+            str(link["waiting"]),
+        )
+    console.print(links)
+    for edge in view["absent"]:
+        text = f"suspected or overloaded, in no path: {edge['a']} - {edge['b']} at level {edge['level']}"
+        console.print(text, style="red", highlight=False, markup=False)
 
 
 def _show_check(report: dict[str, Any]) -> None:

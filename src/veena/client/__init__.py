@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from veena.client.client import Client, ClientStatistics, connect
+from veena.client.past import Explanation, TraceAnswer
 from veena.client.questions import Found, QueryAnswer, Watch
 from veena.client.subscription import Subscription
 
-__all__ = ["Client", "ClientStatistics", "Found", "QueryAnswer", "Subscription", "Watch", "connect"]
+__all__ = [
+    "Client",
+    "ClientStatistics",
+    "Explanation",
+    "Found",
+    "QueryAnswer",
+    "Subscription",
+    "TraceAnswer",
+    "Watch",
+    "connect",
+]

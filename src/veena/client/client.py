@@ -21,14 +21,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
 import veena
 from veena import matching
 from veena.address import Address
+from veena.client import past
 from veena.client.arguments import Content, constraint_of, durable_name, level_of, since_ns
+from veena.client.past import Explanation, TraceAnswer
 from veena.client.questions import QueryAnswer, Watch
 from veena.client.session import Greeting, Session
 from veena.client.subscription import Subscription
@@ -46,6 +48,7 @@ from veena.core.requests import CORRELATION, REPLY_TO
 from veena.core.whereabouts import INTERNAL
 from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOut, VeenaError
 from veena.event import DEFAULT_PRIORITY, Event, EventId, Value, check_client_id
+from veena.runtime.locate import locator_url
 from veena.runtime.transport_url import parse_url
 from veena.runtime.transports import Secrets
 
@@ -97,15 +100,11 @@ def connect(
 ) -> Client:
     """A client, to be used as `async with veena.connect(...) as client`; `await client.open()` does as well.
 
-    With several URLs the first broker that answers is taken, also after a connection was lost. A client that is to keep
+    With several URLs the first broker that answers is taken, also after a connection was lost; a URL of the form
+    `veena+locator://host:port` is asked for the nearest broker that has room, each time anew. A client that is to keep
     durable subscriptions names itself by `client_id`; one that is `reachable` can be written to by that id.
     """
-    urls = (url,) if isinstance(url, str) else tuple(url)
-    if not urls:
-        raise LocalProtocolError(f"no URL: name at least one broker, such as {DEFAULT_URL}")
-    for each in urls:
-        if not parse_url(each).is_secure and tls is not None:
-            raise LocalProtocolError(f"tls is given, but {each} is not inside TLS: use veenas:// or wss://")
+    urls = _checked((url,) if isinstance(url, str) else tuple(url), tls)
     if not 1 <= heartbeat * 1000 <= MAX_CLIENT_HEARTBEAT_MS:
         raise LocalProtocolError(f"heartbeat {heartbeat}: expected 0.001 to {MAX_CLIENT_HEARTBEAT_MS / 1000:g} seconds")
     if slow not in ("drop", "disconnect"):
@@ -125,6 +124,15 @@ def connect(
         f"veena-python/{veena.__version__}",
     )
     return Client(urls, greeting, Secrets(client=tls), timeout, reconnect, client_id is not None)
+
+
+def _checked(urls: tuple[str, ...], tls: ssl.SSLContext | None) -> tuple[str, ...]:
+    if not urls:
+        raise LocalProtocolError(f"no URL: name at least one broker, such as {DEFAULT_URL}")
+    for each in urls:
+        if not parse_url(locator_url(each) or each).is_secure and tls is not None:
+            raise LocalProtocolError(f"tls is given, but {each} is not inside TLS: use veenas:// or wss://")
+    return urls
 
 
 class Client:
@@ -197,6 +205,12 @@ class Client:
 
     async def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until a broker has let it in again."""
+        await self._session.wait_attached(timeout)
+
+    async def move(self, url: str | Sequence[str], timeout: float = CONNECT_S) -> None:
+        """Go to another broker: what is kept for durable subscriptions follows, and nothing comes twice."""
+        self._urls = _checked((url,) if isinstance(url, str) else tuple(url), self._secrets.client)
+        self._session.move(self._urls)
         await self._session.wait_attached(timeout)
 
     def statistics(self) -> ClientStatistics:
@@ -291,7 +305,7 @@ class Client:
         When it cannot be sent now, this waits, or with `block=False` raises Overloaded.
         """
         event = Event(topic, integer, tags, xml, properties or {}, headers or {}, body, priority, ttl, to)
-        return await self._session.outbox.publish(event, reliable, block, is_foreign=False)
+        return await self._session.outbox.publish(event, reliable, block)
 
     async def publish_event(self, event: Event, *, reliable: bool = False, block: bool = True) -> EventId:
         """The same for an event that is there already; it gets an id of its own."""
@@ -426,6 +440,24 @@ class Client:
             )
         )  # fmt: skip
         return await _answer(future, timeout, f"query {number}")
+
+    # --- what became of an event, and how the broker is doing ---
+
+    async def trace(self, event_id: EventId | str, *, timeout: float = ANSWER_S) -> TraceAnswer:
+        """Which way an event went and who got it, as far as brokers remember (`records`)."""
+        return await past.trace(self._session, event_id, timeout)
+
+    async def explain(self, event_id: EventId | str, client_id: str, *, timeout: float = ANSWER_S) -> Explanation:
+        """What became of an event for a client, oneself or another one: when it got it, or why not."""
+        return await past.explain(self._session, event_id, client_id, timeout)
+
+    async def status(self, *, timeout: float = past.REPORT_S) -> dict[str, Any]:
+        """Everything that the broker says of itself."""
+        return await past.status(self._session, timeout)
+
+    async def topology(self, *, timeout: float = past.REPORT_S) -> dict[str, Any]:
+        """The network as the broker sees it."""
+        return await past.topology(self._session, timeout)
 
 
 async def _answer(future: asyncio.Future[T], timeout: float, what: str) -> T:

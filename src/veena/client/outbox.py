@@ -14,8 +14,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from veena.address import Address
 from veena.client.connection import Connection
 from veena.core.client_frames import ClientWelcome, Place, Run
 from veena.core.event_frame import EventCodec
@@ -55,6 +56,8 @@ class Outbox:
         self._client_id = client_id
         self._connection: Connection | None = None
         self._codec: EventCodec | None = None
+        #: Where the broker is: it can hand on frames as they come when they say so.
+        self._origin: Address | None = None
         self._ids: IdGenerator | None = None
         self._max_unaccepted = DEFAULT_UNACCEPTED
         #: In the order in which they were published: those on their way by their place, and those still to be sent.
@@ -74,17 +77,12 @@ class Outbox:
 
     # --- the application's side ---
 
-    async def publish(
-        self, event: Event, reliable: bool, block: bool, before: Frame | None = None, is_foreign: bool = True
-    ) -> EventId:
-        """Send an event, when there is room; its id. A reliable one is on its broker's disk then.
-
-        An event that is not `is_foreign` was made for this call and is nobody else's: it need not be copied.
-        """
+    async def publish(self, event: Event, reliable: bool, block: bool, before: Frame | None = None) -> EventId:
+        """Send an event, when there is room; its id. A reliable one is on its broker's disk then."""
         if not reliable:
             while (reason := self._why_not_now()) is not None:
                 await self._wait(reason, block)
-            event_id = self._send_best_effort(event, before, is_foreign)
+            event_id = self._send_best_effort(event, before)
             if self._turn >= TURN_BYTES:
                 self._turn = 0
                 await asyncio.sleep(0)
@@ -161,10 +159,10 @@ class Outbox:
         assert self._ids is not None
         return self._ids.next(time.time_ns())
 
-    def _send_best_effort(self, event: Event, before: Frame | None, is_foreign: bool) -> EventId:
+    def _send_best_effort(self, event: Event, before: Frame | None) -> EventId:
         assert self._codec is not None and self._connection is not None
         event_id = self._stamp()
-        frame = self._codec.frame(replace(event, id=event_id) if is_foreign else _stamped(event, event_id))
+        frame = self._codec.frame(event, origin=self._origin, event_id=event_id)
         self._turn += len(frame.tail)
         self.published += 1
         if before is not None:
@@ -174,13 +172,15 @@ class Outbox:
 
     def send_sample(self, event: Event, before: Frame) -> None:
         """An event that only shows what is meant."""
-        self._send_best_effort(event, before, True)
+        self._send_best_effort(event, before)
 
     def _send(self, entry: _Unaccepted) -> None:
         assert self._codec is not None and self._connection is not None
         event_id = entry.id = self._stamp()
         try:
-            frame = self._codec.frame(replace(entry.event, id=event_id), reliable=True, original=entry.original)
+            frame = self._codec.frame(
+                entry.event, reliable=True, origin=self._origin, original=entry.original, event_id=event_id
+            )
         except VeenaError as error:  # such as one that is too large for this broker
             self._settle(entry, error)
             return
@@ -200,6 +200,7 @@ class Outbox:
     def attached(self, connection: Connection, welcome: ClientWelcome) -> None:
         """A broker has let this client in: repeat what is not accepted, then go on."""
         self._codec = EventCodec(welcome.levels, welcome.fanout, welcome.max_frame)
+        self._origin = welcome.address
         self._ids = IdGenerator(self._client_id, welcome.incarnation)
         self._max_unaccepted = max(1, welcome.max_unaccepted)
         self._connection = connection
@@ -289,9 +290,3 @@ class Outbox:
         else:
             entry.future.set_exception(error)
             entry.future.exception()  # who waited may have gone
-
-
-def _stamped(event: Event, event_id: EventId) -> Event:
-    """Give an event that nobody else has its id: a copy would cost more than all the rest of sending it."""
-    object.__setattr__(event, "id", event_id)
-    return event

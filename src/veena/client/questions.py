@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from veena.address import Address, Unit
+from veena.client.past import PastQuestions
 from veena.core.client_frames import (
     AskAdvertise,
     FoundRow,
@@ -135,6 +136,8 @@ class Questions:
         self.watches: dict[int, Watch] = {}
         #: What stands at the broker, to be said again at the next one.
         self.standing: dict[str, AskAdvertise] = {}
+        #: Questions about the past of events and about the broker.
+        self.past = PastQuestions()
         #: Called with the number of a watch that is over.
         self.on_unwatch = _nothing
 
@@ -214,6 +217,7 @@ class Questions:
         query = self._queries.pop(frame.number, None)
         if query is not None:
             _fail(query.future, error)
+        self.past.hear_refused(frame.number, error)
         watch = self.watches.pop(frame.number, None)
         if watch is not None:
             watch.ended(error)
@@ -235,6 +239,7 @@ class Questions:
         for waiting in self._adverts.values():
             for future in waiting:
                 _fail(future, NotConnected(f"the connection was lost ({reason})"))
+        self.past.detached(reason)
         self._requests.clear()
         self._queries.clear()
         self._adverts.clear()

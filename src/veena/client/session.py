@@ -20,8 +20,10 @@ import msgspec
 from veena.client.connection import Connection, Redirected
 from veena.client.memory import Memory
 from veena.client.outbox import Outbox
+from veena.client.places import Places
 from veena.client.questions import Questions
 from veena.client.subscription import Subscription
+from veena.core.ask_frames import TellExplained, TellReport, TellTraced
 from veena.core.client_frames import (
     Acknowledged,
     AskForget,
@@ -90,7 +92,7 @@ class Session:
     """One client."""
 
     def __init__(self, urls: Sequence[str], greeting: Greeting, secrets: Secrets, reconnect: bool) -> None:
-        self._urls = tuple(urls)
+        self._places = Places(urls, greeting, secrets)
         self._greeting = greeting
         self._secrets = secrets
         self._reconnects = reconnect
@@ -152,7 +154,7 @@ class Session:
         if self._error is not None:
             raise self._error
         if not self._attached.is_set():
-            told = "; ".join(self.faults.values()) or ", ".join(self._urls)
+            told = "; ".join(self.faults.values()) or ", ".join(self._places.urls)
             raise NotConnected(f"no broker let this client in within {timeout} seconds: {told}")
 
     async def _keep(self) -> None:
@@ -178,9 +180,8 @@ class Session:
         if self._lived_s < SHORT_LIFE_S and not self._elsewhere:
             await self._back_off()
         while True:
-            urls = dict.fromkeys((*self._elsewhere, *self._urls))
-            self._elsewhere = ()
-            for url in urls:
+            told, self._elsewhere = self._elsewhere, ()
+            for url in await self._places.round(told, self.faults):
                 try:
                     await self._attach(url)
                 except Redirected as redirected:
@@ -218,8 +219,7 @@ class Session:
             self._say_watch_later(watch.number)
         self.outbox.attached(connection, welcome)
         self._attached.set()
-        # Known to be first in the list next time: what is kept for this client is there.
-        self._urls = tuple(dict.fromkeys((url, *self._urls))) if url in self._urls else self._urls
+        self._places.attached(url)
 
     def _say_watch_later(self, number: int) -> None:
         watch = self.questions.watches[number]
@@ -253,6 +253,8 @@ class Session:
 
     def _detached(self, reason: str) -> None:
         self._attached.clear()
+        if self.connection is not None and self.connection.round_trip_s is not None:
+            self._places.measured(self.connection.url, self.connection.round_trip_s)
         self.connection = None
         self._lost_ns = time.time_ns()
         self._acks.clear()
@@ -398,11 +400,21 @@ class Session:
             self.connection.heard_heartbeat(frame)
 
     def _heard_redirect(self, frame: TellRedirect) -> None:
-        assert self.connection is not None
         logger.info("sent to %s: %s", ", ".join(frame.urls), frame.reason)
-        self._elsewhere, self._is_moving = frame.urls, True
+        self._go(frame.urls, "sent elsewhere")
+
+    def move(self, urls: Sequence[str]) -> None:
+        """Go to one of these brokers, now and whenever the connection is lost."""
+        self._places.replace(urls)
+        self._attached.clear()
+        if self.connection is not None:
+            self._go(tuple(urls), "moved")
+
+    def _go(self, urls: tuple[str, ...], reason: str) -> None:
+        assert self.connection is not None
+        self._elsewhere, self._is_moving = urls, True
         self._flush_acks()
-        self.connection.close(Farewell("bye", "going elsewhere"), "sent elsewhere")
+        self.connection.close(Farewell("bye", "going elsewhere"), reason)
 
     def _heard_farewell(self, frame: Farewell | Goodbye) -> None:
         assert self.connection is not None
@@ -454,6 +466,9 @@ _HANDLERS: dict[type[Frame], Callable[[Session, Any], None]] = {
     TellAdvertRefused: lambda session, frame: session.questions.hear_advert(frame),
     TellAnswer: lambda session, frame: session.questions.hear_answer(frame),
     TellWanted: lambda session, frame: session.questions.hear_wanted(frame),
+    TellTraced: lambda session, frame: session.questions.past.hear_traced(frame),
+    TellExplained: lambda session, frame: session.questions.past.hear_explained(frame),
+    TellReport: lambda session, frame: session.questions.past.hear_report(frame),
     TellRedirect: Session._heard_redirect,
     Heartbeat: Session._heard_heartbeat,
     Farewell: Session._heard_farewell,

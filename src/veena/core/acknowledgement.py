@@ -77,6 +77,8 @@ class Acknowledgements:
         #: What the own broker and the clusters of the own super-cluster tell, for finding wider wants.
         self._wider: dict[Unit, dict[Bucket, dict[bytes, Want]]] = {}
         self._news: list[Active] = []
+        #: Entries of this input: they may be covered by what was told before, and nobody else is concerned.
+        self._fresh: dict[bytes, _Entry] = {}
         #: Levels at which something may have changed, whatever the claims say.
         self._stirred: dict[int, None] = {}
         self._floors: dict[int, tuple[bool, Floor]] = {}
@@ -92,7 +94,7 @@ class Acknowledgements:
         if entry is None:
             entry = self._entries[want.key] = _Entry(want)
             self._waiting[0][want.key] = entry
-            self._stirred[0] = None
+            self._fresh[want.key] = entry
         elif entry.level:
             self._news.append(Active(session, subscription, entry.level))
         entry.subscribers[session, subscription] = None
@@ -106,6 +108,7 @@ class Acknowledgements:
         del entry.subscribers[session, subscription]
         if not entry.subscribers:
             del self._entries[entry.want.key]
+            self._fresh.pop(entry.want.key, None)
             if entry.level < entry.want.scope:
                 del self._waiting[entry.level][entry.want.key]
 
@@ -172,20 +175,24 @@ class Acknowledgements:
             for level, waiting in enumerate(self._waiting):
                 if waiting and self._floors.get(level) != self._floor(level):
                     self._stirred[level] = None
+        if self._fresh and 0 not in self._stirred:
+            self._raise(0, list(self._fresh.values()), *self._floor(0))
+        self._fresh.clear()
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
-                    self._judge(level, waiting)
+                    self._floors[level] = self._floor(level)
+                    self._raise(level, list(waiting.values()), *self._floors[level])
             self._stirred.clear()
         news, self._news = self._news, []
         return news
 
-    def _judge(self, level: int, waiting: dict[bytes, _Entry]) -> None:
-        found, floor = self._floors[level] = self._floor(level)
+    def _raise(self, level: int, waiting: list[_Entry], found: bool, floor: Floor) -> None:
+        """Let those of these rise that everybody has heard of."""
         if not found:
             return
-        for entry in [entry for entry in waiting.values() if self._holds(entry, level, floor)]:
-            del waiting[entry.want.key]
+        for entry in [entry for entry in waiting if self._holds(entry, level, floor)]:
+            del self._waiting[level][entry.want.key]
             entry.level = level + 1
             self._news += [Active(*subscriber, entry.level) for subscriber in entry.subscribers]
             if entry.level < entry.want.scope:

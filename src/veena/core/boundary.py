@@ -14,8 +14,9 @@ from typing import Literal
 from veena.address import Address, Unit
 from veena.core.discovery_boundary import DiscoveryEffect, DiscoveryInput
 from veena.core.disk import Entry, Identity, Place, Stream, Write
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
-from veena.core.explain_boundary import ExplainEffect, ExplainInput
+from veena.core.explain_boundary import Denied, ExplainEffect, ExplainInput
 from veena.core.frames import Frame
 from veena.core.service_boundary import ServiceEffect, ServiceInput, SessionClear, SessionClogged
 from veena.core.session_boundary import SessionEffect, SessionInput
@@ -209,6 +210,14 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishBatch:
+    """A client publishes many events, all of one read. Best-effort ones that are accepted may go without a word."""
+
+    session: int
+    bursts: Sequence[EventBurst]
+
+
+@dataclass(frozen=True, slots=True)
 class LogRead:
     """What the disk gave for a `Read`: entries from that offset on, without gaps; fewer than asked for at the end.
 
@@ -234,13 +243,25 @@ Input = (
     | Merged
     | ClientInput
     | Publish
+    | PublishBatch
     | DiscoveryInput
     | ServiceInput
     | SessionInput
     | ExplainInput
+    | Denied
 )
 #: Inputs after which, by themselves, nothing has to be told to others beside events.
-QUIET: tuple[type[Input], ...] = (Arrived, Publish, Stored, LogRead, LinkRoom, SessionClogged, SessionClear)
+QUIET: tuple[type[Input], ...] = (
+    Arrived,
+    Publish,
+    PublishBatch,
+    Stored,
+    LogRead,
+    LinkRoom,
+    SessionClogged,
+    SessionClear,
+    Denied,
+)
 
 
 # --- effects ---
@@ -360,6 +381,16 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptedRun:
+    """The same for reliable events of one stamp, from one sequence to another, without a hole."""
+
+    session: int
+    timestamp: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class PublishRefused:
     """An event was not accepted; `reason` names what is wrong and what to do."""
 
@@ -373,6 +404,14 @@ class Deliver:
     """Hand an event to these sessions, each with the subscriptions that it satisfies."""
 
     frame: EventFrame
+    receivers: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverBurst:
+    """Hand all events of a burst to these sessions: its bytes are what they get."""
+
+    burst: EventBurst
     receivers: tuple[tuple[int, tuple[int, ...]], ...]
 
 
@@ -399,8 +438,10 @@ Effect = (
     | Welcome
     | Active
     | Accepted
+    | AcceptedRun
     | PublishRefused
     | Deliver
+    | DeliverBurst
     | DeadLetter
     | DiscoveryEffect
     | ServiceEffect
@@ -413,8 +454,10 @@ ToClient = (
     | Welcome
     | Active
     | Accepted
+    | AcceptedRun
     | PublishRefused
     | Deliver
+    | DeliverBurst
     | DeadLetter
     | ServiceEffect
     | SessionEffect

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from veena.address import Address, Unit, check_unit, format_address
 from veena.core.boundary import (
     QUIET,
     Arrived,
@@ -29,13 +28,11 @@ from veena.core.boundary import (
     LinkRoom,
     LinkUp,
     Merged,
-    Publish,
-    Reachable,
+    PublishBatch,
     Restart,
     Send,
     Stored,
     StoreFailed,
-    Unreachable,
 )
 from veena.core.broker_statistics import BrokerStatistics
 from veena.core.connection import check_record, establish
@@ -64,8 +61,9 @@ from veena.core.link import Link, LinkState, greeting, tell_room
 from veena.core.map import NetworkMap
 from veena.core.membership import Membership
 from veena.core.profiles import Profiles
+from veena.core.reach import Reach
 from veena.core.reception import Reception
-from veena.core.settings import Settings
+from veena.core.settings import Settings, check_place
 from veena.core.setup_frames import Contacts
 from veena.core.threshold import Threshold
 from veena.core.watch import Watch
@@ -90,16 +88,14 @@ class Broker:
         joined_ns: int | None = None,
         disk: Disk | None = None,
     ) -> None:
-        _check_place(identity.address, settings)
-        self.identity = identity
-        self.settings = settings
+        check_place(identity.address, settings)
+        self.identity, self.settings, self._chance = identity, settings, chance
         self.map = NetworkMap(identity.address)
         self.hops = Hops(self.map)
         self.table = ConnectionTable(self.map, settings.fanout)
         self.listen = listen[:MAX_LISTEN]
         found = disk or Disk(identity)
         self.profiles = Profiles(self.map, settings, now_ns, found.known, joined_ns is not None, identity.incarnation)
-        self._chance = chance
         self._links: dict[int, Link] = {}
         self._by_connection: dict[int, Link] = {}
         self.reception = Reception(
@@ -124,17 +120,21 @@ class Broker:
         self.discovery = Discovery(self.map, settings, self.profiles, self.reception, identity, self._effects)
         self._threshold = Threshold(identity, self.ledger, self._effects, self._link_up, self._arrived)
         self.table.others_speak = self.profiles.claims.others_speak
-        self._shown: dict[Unit, None] = dict(self.map.reachable())
-        self._shown_version = self.map.version
+        self._reach = Reach(self.map, self.table, self._by_connection, self.events)
         self._next_load_check_ns = now_ns + settings.load_check_ns
         #: When to look for what is out of reach: a while after the map changed, four times within the patience.
         self._reconcile_at_ns: int | None = None
-        self._records = 0
-        self._news = 0
-        #: Whether something may have to be told beside events, and whether the next wake-up is known.
+        self._records = self._news = 0
+        #: Whether something may have to be told beside events, and whether the next wake-up is known. Events that went
+        #: by since then may have set a timer: the next claim, at the latest the next heartbeat, is a time to look.
         self._is_stirred = True
-        self._is_wakeup_known = False
+        self._have_events_passed = self._is_wakeup_known = self._is_beat_known = False
+        #: Whether the last input was events for clients here, and nothing else came of it: no frame and no timer.
+        self.was_plain = False
         self._wakeup: int | None = None
+        self._beat: int | None = None
+        #: The link over which nothing but signs of life came with this input: no other part has anything to do.
+        self._idle: Link | None = None
         self._event_frames = self.events.frame_handlers()
         self._inputs = self._input_handlers()
         self._frames = self._frame_handlers()
@@ -148,7 +148,6 @@ class Broker:
             LinkRoom: lambda given, now: tell_room(self._links, given, now),
             Stored: lambda given, now: self.ledger.stored(given.ticket, now),
             StoreFailed: lambda given, now: self.ledger.failed(given.ticket, given.reason, now),
-            Publish: self.events.publish,
             AskToSpeak: lambda given, now: self._attend(self.reception.ask_to_speak(given, now), now),
             Merged: lambda given, now: self._attend(self.reception.merged(given, now), now),
             **self.events.input_handlers(),
@@ -163,7 +162,7 @@ class Broker:
             Routed: self._on_routed,
             Refresh: self._on_refresh,
             Interest: self._on_interest,
-            Have: lambda link, frame, now: self.profiles.handle_claims(frame, link.number, link.level),
+            Have: self._on_have,
             Contacts: self.contacts.handle,
             **self.profiles.beyond.frame_handlers(),
             **self._event_frames,
@@ -173,13 +172,17 @@ class Broker:
 
     def handle(self, given: Input, now_ns: int) -> list[Effect]:
         self.profiles.leases.now_ns = now_ns
-        self._is_stirred = self._is_stirred or type(given) not in QUIET
-        self._inputs[type(given)](given, now_ns)
-        return self._flush(now_ns)
+        kind = type(given)
+        if kind is not Arrived:
+            self._is_stirred = self._is_stirred or kind not in QUIET
+            self._have_events_passed = True
+        self._inputs[kind](given, now_ns)
+        self.was_plain = kind is PublishBatch and not self._is_stirred and self.events.publishers.was_plain
+        return self._take_effects() if self.was_plain else self._flush(now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
         self.profiles.leases.now_ns = now_ns
-        self._is_stirred = True
+        self._is_stirred, self.was_plain = True, False
         for link in list(self._links.values()):
             reason = link.tick(now_ns)
             if reason is not None:
@@ -214,10 +217,11 @@ class Broker:
         if not self._is_wakeup_known:
             self._wakeup = self._next_wakeup()
             self._is_wakeup_known = True
-        due = [link.next_wakeup() for link in self._links.values() if not link.ordered]
+        if not self._is_beat_known:
+            self._beat = min((link.next_wakeup() for link in self._links.values() if not link.ordered), default=None)
+            self._is_beat_known = True
         lonely = None if self._by_connection else self.events.next_wakeup()
-        due += [time for time in (self._wakeup, lonely) if time is not None]
-        return min(due, default=None)
+        return min((time for time in (self._wakeup, self._beat, lonely) if time is not None), default=None)
 
     def _next_wakeup(self) -> int | None:
         due = [link.next_wakeup() for link in self._links.values() if link.ordered]
@@ -297,15 +301,22 @@ class Broker:
             if given.link in self._threshold:
                 self._threshold.hold(given)
             return
+        self._idle = None if link.is_waiting else link
+        self._have_events_passed = self._have_events_passed or self._idle is None
         try:
             for sent_as, frame in given.frames:
                 for number, ready in link.arrive(sent_as, frame, now_ns):
+                    self._idle = None
                     if type(ready) is EventFrame:
+                        self._have_events_passed = True
                         self.events.arrived(link, number, ready, now_ns)
                         continue
                     assert isinstance(ready, Frame)
                     handler = self._frames.get(type(ready))
-                    self._is_stirred = self._is_stirred or type(ready) not in self._event_frames
+                    if type(ready) is not Have:
+                        is_of_events = type(ready) in self._event_frames
+                        self._have_events_passed = self._have_events_passed or is_of_events
+                        self._is_stirred = self._is_stirred or not is_of_events
                     if handler is not None:
                         handler(link, ready, now_ns)
                     elif self.reception.handles(ready):
@@ -345,6 +356,11 @@ class Broker:
         if now_ns >= link.refreshed_ns + self.settings.heartbeat_ns:
             link.refreshed_ns = now_ns
             self._tell_everything(link, now_ns)
+
+    def _on_have(self, link: Link, frame: Have, now_ns: int) -> None:
+        # All links of a cluster bring the same claims, so most are no news.
+        is_news = self.profiles.handle_claims(frame, link.number, link.level)
+        self._is_stirred = self._is_stirred or is_news or self._have_events_passed
 
     def _on_interest(self, link: Link, frame: Interest, now_ns: int) -> None:
         self.profiles.handle(frame, link.number, link.level, now_ns)
@@ -412,13 +428,18 @@ class Broker:
 
     def _flush(self, now_ns: int) -> list[Effect]:
         """Pass on the news, look after the links that it concerns, and make one write a link."""
+        idle, self._idle = self._idle, None
         if self._is_stirred:
-            self._is_stirred = self._is_wakeup_known = False
+            self._is_stirred = self._is_wakeup_known = self._is_beat_known = self._have_events_passed = False
             self._settle(now_ns)
-        self.events.flush(now_ns)
-        self._effects += self.ledger.flush()
-        for link in self._links.values():
-            link.acknowledge()
+            idle = None
+        if idle is None:
+            self._have_events_passed = self.events.flush(now_ns) or self._have_events_passed
+            self._effects += self.ledger.flush()
+        for link in self._links.values() if idle is None else (idle,):
+            if not link.ordered:
+                link.acknowledge()
+                self._is_beat_known = self._is_beat_known and link.is_due_known
             if link.outbox:
                 self._effects.append(Send(link.number, tuple(link.outbox)))
                 link.outbox.clear()
@@ -426,6 +447,9 @@ class Broker:
                 self._is_stirred = True
         if self._is_stirred:
             return self._flush(now_ns)
+        return self._take_effects()
+
+    def _take_effects(self) -> list[Effect]:
         effects = self._effects[:]
         self._effects.clear()  # the list is shared with the parts
         return effects
@@ -454,7 +478,7 @@ class Broker:
         self.dialler.flush(now_ns)
         self.profiles.beyond.flush(now_ns)
         self._effects += self.events.sessions.active(self.profiles.active(), now_ns)
-        self._report_reach(now_ns)
+        self._effects += self._reach.report(now_ns)
         if self._reconcile_at_ns is None and self.table.needs_reconciling():
             self._reconcile_at_ns = now_ns + self.settings.reconcile_ns // 4
 
@@ -468,26 +492,3 @@ class Broker:
         for link in list(self._by_connection.values()) if news else ():
             told = (item for item, source in news if source != link.number)
             link.tell(self.profiles.frames(told, link.level), now_ns)
-
-    def _report_reach(self, now_ns: int) -> None:
-        """Say which units came into reach and which were lost since the last input."""
-        if self.map.version == self._shown_version:
-            return
-        self._shown_version = self.map.version
-        found, lost = self.map.changes(self._shown)
-        if found and self.table.has_forgotten:
-            self.table.has_forgotten = False
-            for link in self._by_connection.values():
-                link.send(Refresh(), now_ns)
-        self._effects += map(Reachable, found)
-        self._effects += map(Unreachable, lost)
-        self.events.reach_changed(found, lost, now_ns)
-        self._shown = dict(self.map.reachable())
-
-
-def _check_place(address: Address, settings: Settings) -> None:
-    if len(address) != settings.levels:
-        raise LocalProtocolError(
-            f"address {format_address(address)} in a network of {settings.levels} levels: give it as many parts"
-        )
-    check_unit(address, settings.fanout)

@@ -10,7 +10,7 @@ from veena.core.durables import DurableStatistics
 from veena.core.ends import EndStatistics
 from veena.core.hops import HopStatistics
 from veena.core.link import LinkStatistics
-from veena.core.origin import OriginStatistics
+from veena.core.origin_statistics import OriginStatistics
 from veena.core.outlet import OutletStatistics
 from veena.core.profiles import ProfileStatistics
 from veena.core.quench import QuenchStatistics

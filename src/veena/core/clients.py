@@ -70,6 +70,8 @@ class Clients:
         self._reachable: dict[int, int] = {}
         #: Counts what changes the answers of `matching`.
         self.changes = 0
+        #: Subscriptions that may tell events apart by time or id (`decisions`).
+        self.untimely = 0
         #: Wants that are still told, each with the time when that ends, ascending.
         self._lingering: deque[tuple[int, Want]] = deque()
 
@@ -150,6 +152,7 @@ class Clients:
             self._engines[slot] = create_engine(want.kind)
         self._engines[slot].add(self._next_profile, want.constraint, 0)  # raises for what cannot be read
         self.changes += 1
+        self.untimely += want.is_untimely
         found.subscriptions[subscription] = (self._next_profile, want)
         self._profiles[self._next_profile] = (session, subscription)
         self._next_profile += 1
@@ -162,6 +165,7 @@ class Clients:
             raise LocalProtocolError(f"session {session} has no subscription {subscription}")
         self.changes += 1
         profile, want = found.subscriptions.pop(subscription)
+        self.untimely -= want.is_untimely
         self._engines[want.kind, want.scope].remove(profile)
         del self._profiles[profile]
         return want

@@ -12,6 +12,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from veena.address import Address, Unit
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
 from veena.core.notes import Note
 from veena.matching.engine import Constraint
@@ -42,6 +43,24 @@ class Entry:
     accepted_ns: int
     #: The inboxes of this broker's durable subscriptions that it is kept for.
     inboxes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The events of a burst in the log, at offsets that follow each other; all are for the same units."""
+
+    offset: int
+    burst: EventBurst
+    accepted_ns: int
+    to_serve: int
+    served: int
+
+    def entries(self) -> list[Entry]:
+        """One by one."""
+        return [
+            Entry(self.offset + at, frame.copy(self.to_serve, self.served, frame.ttl_ms), self.accepted_ns)
+            for at, frame in enumerate(self.burst.frames())
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +156,7 @@ class Noted:
 
 
 Subscribed = Registered | Reached | Forgotten
-Write = Identity | Entry | Progress | LastHad | Skip | Known | Kept | Released | Subscribed | Noted
+Write = Identity | Entry | Entries | Progress | LastHad | Skip | Known | Kept | Released | Subscribed | Noted
 
 
 @dataclass(slots=True)
@@ -168,6 +187,9 @@ class Disk:
         elif isinstance(write, Entry):
             insort(self.entries, write, key=lambda entry: entry.offset)  # later than others where the disk was full
             self.next_offset = max(self.next_offset, write.offset + 1)
+        elif isinstance(write, Entries):
+            for entry in write.entries():
+                self.write(entry)
         elif isinstance(write, Progress):
             self.cursors.update(write.cursors)
         elif isinstance(write, LastHad):

@@ -19,6 +19,8 @@ MAX_REMEMBERED = 100_000
 
 #: Where a subscription is with respect to this broker. Open: at home, and stragglers may come from its former home.
 HOME, OPEN, ARRIVING, LEAVING, LEFT = "home", "open", "arriving", "leaving", "left"
+#: Another broker's, for which this one stands by (`standby`): not one of this broker's own.
+STANDBY = "standby"
 
 #: Client and name.
 Key = tuple[str, str]
@@ -37,6 +39,7 @@ class Durable:
     version: int
     state: str
     inboxes: list[Inbox]
+    #: Where it went; of one that is here, who stands by for it.
     to: Address | None = None
     #: Stragglers from a former home, until it is known whether they came by themselves.
     aside: Inbox | None = None
@@ -66,6 +69,8 @@ class Durable:
     #: It goes with its session: a subscription that waits for its past.
     is_passing: bool = False
     is_dirty: bool = False
+    #: How far its readers are told that it is acknowledged (`homes`).
+    level: int = 0
 
     @property
     def key(self) -> Key:

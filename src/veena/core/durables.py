@@ -35,6 +35,7 @@ from veena.core.durable import (
     LEFT,
     MAX_REMEMBERED,
     OPEN,
+    STANDBY,
     Durable,
     Key,
     first_key,
@@ -45,12 +46,13 @@ from veena.core.durable import (
 )
 from veena.core.event_frame import EventFrame
 from veena.core.handing import Handing
+from veena.core.homes import Homes
 from veena.core.inbox import Inbox, Reader
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.profiles import Profiles
 from veena.core.want import Want
-from veena.core.whereabouts import INTERNAL, home_id
+from veena.core.whereabouts import INTERNAL
 from veena.errors import LocalProtocolError
 
 #: Durable subscriptions of one broker.
@@ -100,7 +102,7 @@ class Durables:
         self.all: dict[int, Durable] = {}
         self._by_inbox: dict[int, Durable] = {}
         self._named: dict[Key, dict[int, Durable]] = {}
-        self._homes: dict[str, int] = {}
+        self._homes = Homes(profiles, self.new_session)
         self._readers: dict[tuple[int, int], Durable] = {}
         self._by_session: dict[int, dict[int, None]] = {}
         self.handing = Handing(ledger, reader, effects)
@@ -117,6 +119,10 @@ class Durables:
         self.was_handed: Callable[[tuple[Stream, Place], int], bool] = lambda first, session: False
         #: Called before a subscription ends for good.
         self.on_forgotten: Callable[[Durable, int], None] = lambda durable, now_ns: None
+        #: Called when a subscription is written down, when it has ended here, and when an event is kept for some.
+        self.on_saved: Callable[[Durable], None] = lambda durable: None
+        self.on_removed: Callable[[Durable], None] = lambda durable: None
+        self.on_kept: Callable[[list[Durable], EventFrame, int], None] = lambda durables, frame, now_ns: None
         self._kept = 0
         entries: dict[int, list[Entry]] = {}
         for entry in disk.entries:
@@ -125,7 +131,8 @@ class Durables:
         numbers = [number for each in disk.registered.values() for number in (*each.inboxes, each.aside)]
         self._next_number = 1 + max((*numbers, *entries), default=0)
         for registered in disk.registered.values():
-            self._add(restored(registered, disk, entries), now_ns)
+            if registered.state != STANDBY:
+                self._add(restored(registered, disk, entries), now_ns)
 
     # --- coming and going ---
 
@@ -151,9 +158,8 @@ class Durables:
         durable.readers[given.session, given.subscription] = reader
         self._readers[given.session, given.subscription] = durable
         self._by_session.setdefault(given.session, {})[given.subscription] = None
-        state = self._profiles.state(-durable.number, durable.subscription)
-        if state is not None and state[1]:
-            self._effects.append(Active(given.session, given.subscription, state[1]))
+        if durable.level:
+            self._effects.append(Active(given.session, given.subscription, durable.level))
         self.handing.pump(durable)
         return durable
 
@@ -170,6 +176,12 @@ class Durables:
         self._add(durable, now_ns)
         for number in numbers if given.durable else ():
             self._ledger.write(Reached(number, start))
+        return durable
+
+    def stand_in(self, given: Subscribe, key: Key, version: int, now_ns: int) -> Durable:
+        """Be the home of a subscription in place of one that is out of reach (`standby`); nobody reads it yet."""
+        durable = self._make(given, key, version, True, now_ns)
+        self._save(durable)
         return durable
 
     def new_session(self) -> int:
@@ -199,7 +211,7 @@ class Durables:
         if durable.is_here:
             self.here[durable.key] = durable
             if not durable.is_passing:
-                self._keep_home(durable.client_id, now_ns)
+                self._homes.keep(durable, now_ns)
         else:
             self._profiles.silence(session, now_ns)
 
@@ -212,7 +224,7 @@ class Durables:
             raise LocalProtocolError(refused[0].reason)
         self._profiles.client(Unsubscribe(session, old), now_ns)
         durable.engine, durable.constraint, durable.scope = given.engine, given.constraint, given.scope
-        durable.subscription = old + 1
+        durable.subscription, durable.level = old + 1, 0
 
     def detach(self, session: int, subscription: int, now_ns: int) -> bool:
         """A session stops reading; the subscription stays. False when it read nothing under this number."""
@@ -248,7 +260,7 @@ class Durables:
         if was_here:
             del self.here[durable.key]
             self._profiles.client(ClientDown(-durable.number), now_ns)
-            self._leave_home(durable.client_id, now_ns)
+            self._homes.leave(durable, now_ns)
         else:
             self._profiles.drop_silent(-durable.number)
         del self.all[durable.number], self._named[durable.key][durable.number]
@@ -259,6 +271,7 @@ class Durables:
         self.handing.forget(durable)
         if not is_passing:
             self._ledger.write(Forgotten(durable.number))
+            self.on_removed(durable)
 
     def leave(self, durable: Durable, now_ns: int) -> None:
         """It is somebody else's from now on: nobody is told that it is wanted here, but it still matches."""
@@ -270,19 +283,7 @@ class Durables:
                 self._effects.append(ClientRefused(session, subscription, reason))
         del self.here[durable.key]
         self._profiles.silence(-durable.number, now_ns)
-        self._leave_home(durable.client_id, now_ns)
-
-    def _keep_home(self, client_id: str, now_ns: int) -> None:
-        """Be found by those where the client attaches next."""
-        if client_id not in self._homes:
-            self._homes[client_id] = self._number()
-            self._profiles.client(ClientUp(-self._homes[client_id], home_id(client_id), reachable=True), now_ns)
-
-    def _leave_home(self, client_id: str, now_ns: int) -> None:
-        if client_id in self._homes and not any(
-            each.client_id == client_id and not each.is_passing for each in self.here.values()
-        ):
-            self._profiles.client(ClientDown(-self._homes.pop(client_id)), now_ns)
+        self._homes.leave(durable, now_ns)
 
     # --- events ---
 
@@ -295,12 +296,26 @@ class Durables:
             if not durable.is_here and durable.key not in self.here and not self._was_sent(durable, key):
                 remember(durable.sent_keys, key)
                 self.forward(durable, frame, now_ns)
+        stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
+        # A straggler from a former home may have gone before it.
+        overtaken = [
+            each for each in kept if not frame.late and each.state != ARRIVING and place < each.last.get(stream, place)
+        ]
+        for reader in self._put(overtaken, late := frame.late_copy(), now_ns) if overtaken else ():
+            self.handing.deliver(reader, late, now_ns)
+        readers = self._put([each for each in kept if each not in overtaken], frame, now_ns)
+        return [(reader.session, reader.subscription) for reader in readers]
+
+    def _put(self, kept: list[Durable], frame: EventFrame, now_ns: int) -> list[Reader]:
+        """Put an event into the log for these; who is to be handed it at once."""
         if not kept:
             return []
+        key = first_key(frame)
         offset = self._log.keep(frame, tuple(durable.number for durable in kept), now_ns)
+        self.on_kept(kept, frame, now_ns)
         self._kept += len(kept)
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
-        receivers: list[tuple[int, int]] = []
+        readers: list[Reader] = []
         for durable in kept:
             inbox = durable.live
             before, inbox.end = inbox.end, offset + 1
@@ -311,9 +326,8 @@ class Durables:
                 remember(durable.live_keys, key)
             if durable.state == ARRIVING:
                 durable.first.setdefault(stream, place)
-            found_readers = self.handing.added(durable, inbox, before, offset, frame, now_ns)
-            receivers += [(reader.session, reader.subscription) for reader in found_readers]
-        return receivers
+            readers += self.handing.added(durable, inbox, before, offset, frame, now_ns)
+        return readers
 
     def show(self, frame: EventFrame, sessions: Iterable[int]) -> list[tuple[int, int]]:
         """Who is attached to these, for a best-effort event, and has not had it where it was before."""
@@ -344,6 +358,7 @@ class Durables:
             frame = frame.late_copy()
         last[stream] = max(place, last.get(stream, place))
         inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
+        self.on_kept([durable], frame, now_ns)
 
     def is_known(self, durable: Durable, frame: EventFrame) -> bool:
         """Whether an event was kept here for a subscription, now or when it was here before; where it is not here any
@@ -373,6 +388,7 @@ class Durables:
             self._save(durable)
             self._ledger.write(Reached(durable.aside.number, durable.aside.front))
         durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
+        self.on_kept([durable], frame, now_ns)
         return durable.aside.end - 1
 
     def take_aside(self, durable: Durable, offset: int) -> None:
@@ -420,6 +436,7 @@ class Durables:
     def _save(self, durable: Durable) -> None:
         if not durable.is_passing:
             self._ledger.write(durable.registration())
+            self.on_saved(durable)
 
     def _emptied(self, durable: Durable, inbox: Inbox) -> None:
         del self._by_inbox[inbox.number]
@@ -440,10 +457,11 @@ class Durables:
                 told.append(each)
                 continue
             durable = self.all.get(-each.session)
-            if durable is not None:
-                told += [Active(*reader, each.level) for reader in durable.readers]
-                if each.level >= durable.scope:
-                    self.on_active(durable, now_ns)
+            for concerned in self._homes.of(each.session) if durable is None else (durable,):
+                if self._homes.rises(concerned):
+                    told += [Active(*reader, concerned.level) for reader in concerned.readers]
+            if durable is not None and each.level >= durable.scope:
+                self.on_active(durable, now_ns)
         return told
 
     def want(self, durable: Durable) -> Want:

@@ -28,9 +28,12 @@ from enum import Enum
 
 from veena.address import Address
 from veena.core.boundary import Deliver, Effect, Had
+from veena.core.decisions import Decisions, Receivers
 from veena.core.disk import Disk, LastHad, Place, Skip, Stream
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import BACKLOG, EventFrame
 from veena.core.flight import Flight
+from veena.core.handed_runs import HandedRuns
 from veena.core.ledger import Ledger
 from veena.core.notes import What
 from veena.core.outlet import Outlet
@@ -79,6 +82,7 @@ class Ends:
         self,
         host: Address,
         profiles: Profiles,
+        decisions: Decisions,
         outlet: Outlet,
         ledger: Ledger,
         effects: list[Effect],
@@ -88,7 +92,7 @@ class Ends:
         self.outlet = outlet
         self._host = host
         self._me = 1 << host[-1]
-        self._clients = profiles.clients
+        self._decisions = decisions
         self._profiles = profiles
         self._records = profiles.records
         self._ledger = ledger
@@ -101,12 +105,18 @@ class Ends:
         #: Events that were had under a later id.
         self._skips: dict[tuple[Stream, Place], None] = dict(disk.skips)
         self._sessions: dict[int, tuple[Had, frozenset[tuple[Stream, Place]]]] = {}
+        #: Streams of which these sessions, or all of them, may have had something under another id.
+        self._presented: dict[int, frozenset[Stream]] = {}
+        self._retold: dict[Stream, None] = {}
+        #: Counts what may change whether events are plain: best effort that were can be so until then.
+        self.changes = 0
         #: Places of this input that are not on disk yet, with the flights that wait for them.
         self._unsaved: dict[Stream, Place] = {}
         self._waiting: list[Flight] = []
         #: The sessions that got an event lately, by the id that it had first; reliable ones by their own id as well.
         self._recent: dict[tuple[Stream, Place], tuple[int, ...]] = {}
         self._receivers = 0
+        self._runs = HandedRuns()
         #: Up to where that was forgotten again: everybody counts as having had it.
         self._forgotten: dict[Stream, Place] = {}
         self._gather_until_ns: int | None = None
@@ -118,27 +128,71 @@ class Ends:
         self.on_post: Callable[[EventFrame, int], None] = lambda frame, now_ns: None
         #: Called with an event for durable subscriptions (by their sessions); who is handed it at once.
         self.keep: Callable[[EventFrame, list[int], int], list[tuple[int, int]]] = lambda frame, sessions, now_ns: []
+        #: Whether an event that was had is not safe yet (`standby_telling`); then its flight is answered for there.
+        self.waits: Callable[[Flight], bool] = lambda flight: False
         #: Called for flights whose places are on disk.
         self.on_saved: Callable[[list[Flight], int], None] = lambda flights, now_ns: None
+        #: The same for bursts of the log, by the offset of their first entry; `origin` adds them here.
+        self.waiting_bursts: list[int] = []
+        self.on_saved_bursts: Callable[[list[int], int], None] = lambda offsets, now_ns: None
 
     def attach(self, session: int, had: Had, skips: frozenset[tuple[Stream, Place]]) -> None:
         """What a client says it has had before, and which of it under a later id."""
         if had or skips:
             self._sessions[session] = (had, skips)
+            self.changes += 1
+            self._presented[session] = frozenset(had) | {stream for stream, _ in skips}
 
     def detach(self, session: int) -> None:
         self._sessions.pop(session, None)
+        self._presented.pop(session, None)
+
+    def is_plain(self, stream: Stream, like: EventFrame, first: int, receivers: Receivers) -> bool:
+        """Whether events from a sequence on, published here, are new to all of their receivers, and nothing is kept."""
+        if receivers[0][0] < 0 or stream in self._retold or self._skips:
+            return False
+        if self._gather_until_ns is not None and like.reliable:
+            return False
+        if not self._is_new(stream, (like.timestamp, first)):
+            return False
+        return not self._presented or not any(stream in self._presented.get(each, ()) for each, _ in receivers)
+
+    def hand_over_plain(
+        self,
+        stream: Stream,
+        like: EventFrame,
+        first: int,
+        last: Place,
+        count: int,
+        receivers: Receivers,
+        burst: EventBurst | None,
+        now_ns: int,
+    ) -> Receivers:
+        """Hand over plain events that are alike; who is left to be handed them. Of reliable ones a note is made, and
+        `saved` says when their place is on disk."""
+        self._note(stream, last, False, now_ns)
+        self._delivered += count * len(receivers)
+        if like.reliable:
+            self._unsaved[stream] = last
+            sessions = tuple(session for session, _ in receivers)
+            for gone, place in self._runs.add(stream, last[0], first, last[1], sessions).items():
+                self._forget(gone, place)
+        if self.outlet.clogged:
+            frames = [like] if burst is None else burst.frames()
+            return self.outlet.withhold_plain(frames, receivers, bytes(self._host), now_ns)
+        return receivers
 
     def deliver(self, flight: Flight, now_ns: int) -> Outcome:
         """Hand an event to those who want it."""
         frame = flight.frame
         try:
-            event = flight.event()
+            decision = self._decisions.of(frame, frame.origin)
             publisher = frame.publisher
         except InvalidEvent:
             return Outcome.NOBODY
-        receivers = self._clients.matching(event, frame.origin_address or self._host)
-        if event.to and any(place is not None and is_here(place, self._host) for place in map(place_of, event.to)):
+        receivers = self._decisions.receivers(decision, frame.origin_address or self._host)
+        to = decision.to
+        if to and any(place is not None and is_here(place, self._host) for place in map(place_of, to)):
             receivers = {MYSELF: [], **receivers}
         if not receivers:
             return Outcome.NOBODY
@@ -158,9 +212,11 @@ class Ends:
             self._repeated += 1
             if self._records.is_on:
                 self._records.note(frame, What.HAD, now_ns)
-            return Outcome.HAD
+            return Outcome.WAITS if self.waits(flight) else Outcome.HAD
         if self._gather_until_ns is not None and frame.reliable:
             self._gathered.append(flight)
+            if self._records.is_on:
+                self._records.note(frame, What.WITHHELD, now_ns, units=(self._host,))
             return Outcome.WAITS
         self._note(stream, place, frame.reliable, now_ns)
         if self._skips.pop((stream, place), 0) is None:
@@ -188,7 +244,7 @@ class Ends:
 
     def _is_late(self, stream: Stream, place: Place) -> bool:
         """Whether an event out of a backlog was overtaken, and not had."""
-        if (stream, place) in self._recent:
+        if self._handed(stream, place) is not None:
             return False
         return place > max(self._former.get(stream, (-1, -1)), self._forgotten.get(stream, (-1, -1)))
 
@@ -199,9 +255,17 @@ class Ends:
             (stream, place), sessions = next(iter(self._recent.items()))
             del self._recent[stream, place]
             self._receivers -= len(sessions)
-            self._forgotten[stream] = max(place, self._forgotten.pop(stream, place))
-            if len(self._forgotten) > MAX_STREAMS:
-                del self._forgotten[next(iter(self._forgotten))]
+            self._forget(stream, place)
+
+    def _forget(self, stream: Stream, place: Place) -> None:
+        self._forgotten[stream] = max(place, self._forgotten.pop(stream, place))
+        if len(self._forgotten) > MAX_STREAMS:
+            del self._forgotten[next(iter(self._forgotten))]
+
+    def _handed(self, stream: Stream, place: Place) -> tuple[int, ...] | None:
+        """Who got an event lately, by the id that it had first; None if nobody remembers it."""
+        alone, run = self._recent.get((stream, place)), self._runs.find(stream, place)
+        return run if alone is None else alone if run is None else alone + run
 
     def _hand_over(
         self,
@@ -219,7 +283,7 @@ class Ends:
             first = (stream[0], original[0], stream[2]), (original[1], original[2])
             if first[1] <= self._forgotten.get(first[0], (-1, -1)):
                 receivers = {}
-        handed = frozenset(self._recent.get(first, ()))
+        handed = frozenset(self._handed(*first) or ())
         fresh = {
             session: subscriptions
             for session, subscriptions in receivers.items()
@@ -237,6 +301,11 @@ class Ends:
             self._skip(*first, frame.reliable)
         if original is not None or frame.reliable:
             self._remember(*first, tuple(fresh))
+        if original is not None and not frame.reliable:
+            self._retold[first[0]] = None
+            self.changes += 1
+            if len(self._retold) > MAX_STREAMS:
+                del self._retold[next(iter(self._retold))]
         self._delivered += len(fresh)
         origin = frame.origin_address or self._host
         for session, subscriptions in fresh.items():
@@ -268,7 +337,7 @@ class Ends:
 
     def was_handed(self, first: tuple[Stream, Place], session: int) -> bool:
         """Whether a session got an event lately, by the id that it had first."""
-        return session in self._recent.get(first, ())
+        return session in (self._handed(*first) or ())
 
     def _skip(self, stream: Stream, place: Place, reliable: bool) -> None:
         """An event was handed over under a later id before it came under this one."""
@@ -277,6 +346,7 @@ class Ends:
         if len(self._skips) >= MAX_SKIPS:
             del self._skips[next(iter(self._skips))]
         self._skips[stream, place] = None
+        self.changes += 1
         if reliable:
             self._ledger.write(Skip(stream, place), stubborn=True)
 
@@ -306,11 +376,18 @@ class Ends:
         if not self._unsaved:
             return
         flights, self._waiting = self._waiting, []
+        bursts, self.waiting_bursts = self.waiting_bursts, []
         writes = [LastHad(stream, place) for stream, place in self._unsaved.items()]
         self._unsaved = {}
         for write in writes[:-1]:
             self._ledger.write(write, stubborn=True)
-        self._ledger.write(writes[-1], lambda now_ns: self.on_saved(flights, now_ns), stubborn=True)
+
+        def saved(now_ns: int) -> None:
+            self.on_saved(flights, now_ns)
+            if bursts:
+                self.on_saved_bursts(bursts, now_ns)
+
+        self._ledger.write(writes[-1], saved, stubborn=True)
 
     def expire(self, before_ns: int) -> None:
         """Forget streams that have been quiet since before then."""
@@ -320,13 +397,15 @@ class Ends:
             del self._had[stream], self._heard_ns[stream]
             self._former.pop(stream, None)
             self._forgotten.pop(stream, None)
+            self._runs.drop(stream)
 
     def statistics(self) -> EndStatistics:
         return EndStatistics(self._delivered, self._repeated, self._late, len(self._had))
 
     def check(self) -> None:
         assert not self._unsaved, "what was handed over is on its way to the disk"
-        assert not self._waiting
+        assert not self._waiting and not self.waiting_bursts
+        self._runs.check()
         assert self._had.keys() == self._heard_ns.keys()
         assert len(self._recent) <= MAX_RECENT
         assert 0 <= self._receivers <= MAX_RECEIVERS

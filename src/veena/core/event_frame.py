@@ -147,6 +147,14 @@ class EventFrame:
         return _LANES[self.flags & (RELIABLE | PRIORITY_MASK)]
 
     @property
+    def told_id(self) -> EventId:
+        """The same for who talks of it, also where its publisher cannot be read."""
+        try:
+            return self.id
+        except InvalidEvent:
+            return EventId("?", self.incarnation, self.timestamp, self.sequence)
+
+    @property
     def origin_address(self) -> Address | None:
         return None if self.origin[0] == 0xFF else tuple(self.origin)
 
@@ -193,6 +201,7 @@ class EventFrame:
             id=self.id,
             timestamp_ns=section.timestamp_ns,
             redelivered=self.redelivered,
+            late=self.late,
         )
 
 
@@ -215,6 +224,8 @@ class EventCodec:
         #: Header and routing header together: 86 bytes for 4 levels of 32.
         self.header_size = self._whole.size
         self._no_origin = b"\xff" * levels
+        #: The origin that was checked last: a client has one.
+        self._last_origin: tuple[Address, bytes] = ((), b"")
 
     def decode(self, data: bytes | memoryview, offset: int, length: int, flags: int) -> EventFrame:
         """The event frame of `length` bytes at `offset`, which lie all in `data`."""
@@ -332,11 +343,13 @@ class EventCodec:
         to_serve: int = 0,
         served: int = 0,
         original: Original | None = None,
+        event_id: EventId | None = None,
     ) -> EventFrame:
-        """The first frame of an event that has its id; raise InvalidEvent for what must not be published."""
-        if event.id is None:
+        """The first frame of an event, under its own id or this one; InvalidEvent for what must not be published."""
+        event_id = event_id or event.id
+        if event_id is None:
             raise InvalidEvent("event without an id: its publisher gives it one before it is sent")
-        publisher = _publisher_bytes(event.id.publisher)
+        publisher = _publisher_bytes(event_id.publisher)
         matching = encode_section(event, original)
         tail = b"".join((publisher, matching, event.body))
         size = self.header_size + len(tail)
@@ -349,9 +362,9 @@ class EventCodec:
         return EventFrame(
             flags | (REDELIVERED if event.redelivered else 0),
             _ttl_ms(event.ttl),
-            event.id.incarnation,
-            event.id.timestamp,
-            event.id.sequence,
+            event_id.incarnation,
+            event_id.timestamp,
+            event_id.sequence,
             self._no_origin if origin is None else self._origin_bytes(origin),
             to_serve,
             served,
@@ -376,11 +389,14 @@ class EventCodec:
         )
 
     def _origin_bytes(self, origin: Address) -> bytes:
+        if origin is self._last_origin[0]:
+            return self._last_origin[1]
         if len(origin) != self.levels or not all(0 <= part < self.fanout for part in origin):
             raise LocalProtocolError(
                 f"origin {format_address(origin)}: expected {self.levels} numbers from 0 to {self.fanout - 1}"
             )
-        return bytes(origin)
+        self._last_origin = (origin, bytes(origin))
+        return self._last_origin[1]
 
 
 def header_size(levels: int, fanout: int) -> int:

@@ -48,6 +48,11 @@ class _Leaves:
     stuck: list[tuple[Address, OpenDuty]] = field(default_factory=list)
     ended: list[tuple[Address, Fact]] = field(default_factory=list)
     unwanted: list[tuple[Address, int]] = field(default_factory=list)
+    #: The same, found at a gate.
+    stopped: list[tuple[Address, int]] = field(default_factory=list)
+    #: Brokers that a copy for a unit came to which both they and the client are in: they had to find out who in there
+    #: wants the event. Others only pass it on; what they have no way for they do not take.
+    reached: dict[Address, None] = field(default_factory=dict)
     lost: list[tuple[int, Address, Address]] = field(default_factory=list)
     unknown: list[tuple[Address, str]] = field(default_factory=list)
 
@@ -68,6 +73,8 @@ def follow(trail: Trail, broker: Address, stay: Stay, origin: Address) -> Verdic
     if found is None and origin not in trail.parts and (not ended_ns or stay.ending == MOVED):
         text = f"broker {format_address(origin)}, where it was accepted, does not answer"
         return Verdict(Reason.UNKNOWN, text, 0, origin)
+    if found is not None and found.reason in (Reason.WAITING, Reason.NO_ROUTE) and _has_moved(trail, stay):
+        return found  # from there it follows
     # What lay in a log was not sent any more when nobody wanted it: that leaves no fact.
     if ended_ns and (found is None or (found.reason is not Reason.UNKNOWN and _is_after(found, ended_ns))):
         return _left(trail, broker, stay, ended_ns)
@@ -91,12 +98,17 @@ def standing(parts: Mapping[Address, Told], kept: Stay) -> Address | None:
     return None
 
 
+def _has_moved(trail: Trail, stay: Stay) -> bool:
+    """Whether a durable subscription stands elsewhere, and what comes to where it was follows it."""
+    return stay.ending == MOVED and trail.frame.reliable and standing(trail.parts, stay) is not None
+
+
 def _is_after(found: Verdict, ended_ns: int) -> bool:
     return found.reason in (Reason.WAITING, Reason.NO_ROUTE) or found.at_ns >= ended_ns
 
 
 def _left(trail: Trail, broker: Address, stay: Stay, ended_ns: int) -> Verdict:
-    home = standing(trail.parts, stay) if stay.ending == MOVED and trail.frame.reliable else None
+    home = standing(trail.parts, stay) if _has_moved(trail, stay) else None
     if home is not None:
         text = f"the durable subscription went to broker {format_address(home)}: it follows it there"
         return Verdict(Reason.WAITING, text, ended_ns, home, unit=home)
@@ -113,8 +125,8 @@ def _at_end(trail: Trail, broker: Address, stay: Stay, told: Told) -> Verdict | 
     for fact in told.facts:
         if stay.ended_ns and fact.at_ns > stay.ended_ns:
             break
-        if fact.at_ns < stay.begun_ns:
-            continue
+        if fact.at_ns < stay.begun_ns or (fact.what is What.HAD and withheld is not None):
+            continue  # a second copy of what waits for the client says nothing of the first
         if fact.session == stay.session and fact.session:
             if fact.what is What.WITHHELD:
                 withheld = fact
@@ -123,7 +135,11 @@ def _at_end(trail: Trail, broker: Address, stay: Stay, told: Told) -> Verdict | 
             elif fact.what in (What.DROPPED, What.EXPIRED, What.HAD):
                 reason = Reason.HAD if fact.what is What.HAD else _ENDS[fact.what]
                 return Verdict(
-                    reason, fact.text or _words(reason), fact.at_ns, broker, way=path_to(trail.parts, broker)
+                    reason,
+                    fact.text or _words(reason),
+                    fact.at_ns,
+                    broker,
+                    way=path_to(trail.parts, broker, fact.at_ns),
                 )
         elif fact.what is What.HAD and not fact.client:
             return Verdict(Reason.HAD, _words(Reason.HAD), fact.at_ns, broker)
@@ -156,12 +172,22 @@ def _came_and(trail: Trail, broker: Address, stay: Stay, told: Told, came_ns: in
         return _left(trail, broker, stay, ended_ns)
     if any(duty.waits_for == "here" for duty in told.open):
         return Verdict(Reason.WAITING, "it waits at the client's broker for what came before it", came_ns, broker)
-    if ended_ns and came_ns < ended_ns:
-        again = [fact.at_ns for fact in told.facts if fact.what is What.TAKEN and fact.at_ns >= ended_ns]
-        if again:
-            return _left(trail, broker, stay, ended_ns)
+    if ended_ns and _is_owed(told, broker, ended_ns):
+        return _left(trail, broker, stay, ended_ns)
     return Verdict(
         Reason.UNKNOWN, f"it came to broker {format_address(broker)}, which does not know more", came_ns, broker
+    )
+
+
+def _is_owed(told: Told, broker: Address, ended_ns: int) -> bool:
+    """Whether an event that came while a stay stood was to be handed over later.
+
+    It came again after that, or it was held for what others had kept for this broker while it was absent.
+    """
+    return any(
+        (fact.what is What.TAKEN and fact.at_ns >= ended_ns)
+        or (fact.what is What.WITHHELD and broker in fact.units and fact.at_ns <= ended_ns)
+        for fact in told.facts
     )
 
 
@@ -179,8 +205,14 @@ def _on_the_way(trail: Trail, broker: Address) -> Verdict | None:
         return Verdict(Reason.WAITING, text, at_ns, sender, as_seen(sender, broker))
     if leaves.stuck:
         return _stuck(leaves.stuck)
-    if leaves.ended:
-        at, fact = max(leaves.ended, key=lambda each: each[1].at_ns)
+    # Who keeps it for others has no part in this.
+    unwanted = [each for each in leaves.unwanted if each[0] in leaves.reached or _accepted(trail.parts[each[0]])]
+    unwanted += leaves.stopped
+    ended = [each for each in leaves.ended if not _went_on(each, unwanted, broker)]
+    if ended:
+        at, fact = max(ended, key=lambda each: each[1].at_ns)
+        if fact.what is What.EXPIRED:  # a life that is over is over for every copy: the first who saw it
+            at, fact = min((each for each in ended if each[1].what is What.EXPIRED), key=lambda each: each[1].at_ns)
         reason = _ENDS[fact.what]
         return Verdict(reason, fact.text or _words(reason), fact.at_ns, at, as_seen(at, broker))
     if leaves.lost:
@@ -190,19 +222,32 @@ def _on_the_way(trail: Trail, broker: Address) -> Verdict | None:
     if leaves.unknown:
         at, text = leaves.unknown[-1]
         return Verdict(Reason.UNKNOWN, text, 0, at)
-    if leaves.unwanted:
-        return _unwanted(leaves.unwanted, broker)
-    return _unanswered(trail, frontier, broker)
+    owing = _unanswered(trail, frontier, broker)
+    if owing is not None and not any(_shared(at, broker) >= len(owing.unit) for at, _ in unwanted):
+        return owing
+    return _unwanted(unwanted, broker) if unwanted else None
+
+
+def _went_on(ended: tuple[Address, Fact], unwanted: list[tuple[Address, int]], broker: Address) -> bool:
+    """Whether a life only ended for one who waited for word of a copy: nobody wanted that, nearer to the client."""
+    at, fact = ended
+    return fact.what is What.EXPIRED and any(
+        _shared(other, broker) > _shared(at, broker) and at_ns <= fact.at_ns for other, at_ns in unwanted
+    )
+
+
+def _accepted(told: Told) -> bool:
+    return any(fact.what is What.ACCEPTED for fact in told.facts)
 
 
 def _unanswered(trail: Trail, frontier: list[Address], broker: Address) -> Verdict | None:
-    """Somebody who sent it on is not told yet that it came: it goes again when that way has ended."""
-    for at in frontier:
-        for duty in trail.parts[at].open:
-            if _is_for((duty.unit,), broker):
-                text = f"broker {format_address(at)} waits for word from {format_address(duty.peer)}"
-                return Verdict(Reason.WAITING, text, duty.since_ns, at, duty.unit)
-    return None
+    """Somebody who sent it on, the nearest, is not told yet that it came: it goes again when that way has ended."""
+    owing = [(at, duty) for at in frontier for duty in trail.parts[at].open if _is_for((duty.unit,), broker)]
+    if not owing:
+        return None
+    at, duty = max(owing, key=lambda each: len(each[1].unit))
+    text = f"broker {format_address(at)} waits for word from {format_address(duty.peer)}"
+    return Verdict(Reason.WAITING, text, duty.since_ns, at, duty.unit)
 
 
 def _look(trail: Trail, at: Address, broker: Address, leaves: _Leaves, frontier: list[Address]) -> None:
@@ -217,9 +262,9 @@ def _look(trail: Trail, at: Address, broker: Address, leaves: _Leaves, frontier:
         elif fact.what in _ENDS:
             leaves.ended.append((at, fact))
         elif fact.what is What.STOPPED:
-            leaves.unwanted.append((at, fact.at_ns))
+            leaves.stopped.append((at, fact.at_ns))
         elif fact.what is What.SENT:
-            _look_after(trail, at, fact, leaves, frontier)
+            _look_after(trail, at, broker, fact, leaves, frontier)
     if not has_taken:
         taken = [fact.at_ns for fact in told.facts if fact.what in (What.ACCEPTED, What.TAKEN)]
         leaves.unwanted.append((at, min(taken, default=0)))
@@ -228,10 +273,14 @@ def _look(trail: Trail, at: Address, broker: Address, leaves: _Leaves, frontier:
             leaves.stuck.append((at, duty))
 
 
-def _look_after(trail: Trail, at: Address, sent: Fact, leaves: _Leaves, frontier: list[Address]) -> None:
+def _look_after(
+    trail: Trail, at: Address, broker: Address, sent: Fact, leaves: _Leaves, frontier: list[Address]
+) -> None:
     """A copy that was sent on: it was taken on beyond the link, is in flight, or is lost."""
     told, beyond = trail.parts[at], trail.parts.get(sent.peer)
-    if beyond is not None and _entered(beyond, sent) is not None:
+    if beyond is not None and _entered(told, beyond, sent) is not None:
+        if any(_is_for((unit,), broker) and _is_for((unit,), sent.peer) for unit in sent.units):
+            leaves.reached[sent.peer] = None
         if sent.peer not in frontier:
             frontier.append(sent.peer)
         return
@@ -290,11 +339,15 @@ def is_root(fact: Fact) -> bool:
     return fact.what in (What.ACCEPTED, What.LOGGED) or (fact.what is What.TAKEN and not fact.connection)
 
 
-def _entered(beyond: Told, sent: Fact) -> int | None:
-    """When what was sent was taken on at the other end of the link."""
-    return next(
-        (fact.at_ns for fact in beyond.facts if fact.what is What.TAKEN and fact.connection == sent.connection), None
-    )
+def _entered(told: Told, beyond: Told, sent: Fact) -> int | None:
+    """When what was sent was taken on at the other end of the link.
+
+    Copies of one event that go over one connection, for other units each, come in the order in which they were sent.
+    """
+    copies = [fact for fact in told.facts if fact.what is What.SENT and fact.connection == sent.connection]
+    taken = [fact.at_ns for fact in beyond.facts if fact.what is What.TAKEN and fact.connection == sent.connection]
+    place = next(place for place, fact in enumerate(copies) if fact is sent)
+    return taken[place] if place < len(taken) else None
 
 
 # --- hops ---
@@ -304,22 +357,29 @@ def hops_of(parts: Mapping[Address, Told], at: Address, told: Told) -> Iterator[
     for fact in told.facts:
         if fact.what is What.SENT:
             beyond = parts.get(fact.peer)
-            entered_ns = None if beyond is None else _entered(beyond, fact)
+            entered_ns = None if beyond is None else _entered(told, beyond, fact)
             yield Hop(at, fact.peer, fact.units, fact.at_ns, entered_ns or 0)
 
 
-def path_to(parts: Mapping[Address, Told], broker: Address) -> tuple[Hop, ...]:
-    """The hops by which the event came to a broker; empty where they are not remembered."""
-    frontier = _roots(parts)
-    came: dict[Address, Hop | None] = dict.fromkeys(frontier)
-    for at in frontier:  # it grows
-        for hop in hops_of(parts, at, parts[at]):
-            if _is_for(hop.units, broker) and hop.entered_ns and hop.receiver not in came:
-                came[hop.receiver] = hop
-                frontier.append(hop.receiver)
+def path_to(parts: Mapping[Address, Told], broker: Address, until_ns: int) -> tuple[Hop, ...]:
+    """The hops by which the event had first come to a broker at a time; empty where they are not remembered.
+
+    To each broker by the first hop that it came by, by that broker's own clock: clocks differ.
+    """
+    roots = dict.fromkeys(_roots(parts))
+    first: dict[Address, Hop] = {}
+    for at, told in parts.items():
+        for hop in hops_of(parts, at, told):
+            has_come = hop.entered_ns and (hop.receiver != broker or hop.entered_ns <= until_ns)
+            if has_come and _is_for(hop.units, broker) and hop.receiver not in roots:
+                before = first.get(hop.receiver)
+                if before is None or hop.entered_ns < before.entered_ns:
+                    first[hop.receiver] = hop
     way: list[Hop] = []
-    last = came.get(broker)
-    while last is not None:
-        way.append(last)
-        last = came[last.sender]
+    at = broker
+    while at not in roots:
+        if at not in first or len(way) > len(parts):
+            return ()
+        way.append(first[at])
+        at = first[at].sender
     return tuple(reversed(way))

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from veena.address import Unit
-from veena.core.boundary import Effect, Input, LogRead, Publish
+from veena.core.boundary import Effect, Input, LogRead, Publish, PublishBatch
 from veena.core.copies import Copies
+from veena.core.decisions import Decisions
 from veena.core.disk import Disk, Known
 from veena.core.durables import DurableStatistics
 from veena.core.ends import Ends, EndStatistics
 from veena.core.event_frame import COPY, EventFrame
 from veena.core.explain import Explainer
-from veena.core.explain_boundary import Explain, Trace
+from veena.core.explain_boundary import Denied, Explain, Trace
 from veena.core.flight import Flight
 from veena.core.frames import AntiEvent, Done, Frame, Held, Open, Refused, Release
 from veena.core.hops import Hops
@@ -28,14 +29,18 @@ from veena.core.link import Link
 from veena.core.log_reader import LogReader
 from veena.core.map import NetworkMap
 from veena.core.notes import What
-from veena.core.origin import Origin, OriginStatistics
+from veena.core.origin import Origin
+from veena.core.origin_statistics import OriginStatistics
 from veena.core.outlet import Outlet, OutletStatistics
+from veena.core.plain_way import PlainWay
 from veena.core.profiles import Profiles
+from veena.core.publishers import Publishers
 from veena.core.quench import Quench, QuenchStatistics
 from veena.core.router import Router, RouterStatistics
 from veena.core.service_boundary import AskWanted, SessionClear, SessionClogged, Unwatch
 from veena.core.sessions import Sessions
 from veena.core.settings import Settings
+from veena.core.standing import Standing
 from veena.errors import InvalidEvent
 
 
@@ -64,15 +69,21 @@ class Events:
         self.records.restore(disk.noted, now_ns)
         self._effects = effects
         self.outlet = Outlet(settings, profiles.clients, effects, self.records)
-        self.ends = Ends(network.host, profiles, self.outlet, ledger, effects, disk, now_ns)
-        self.router = Router(network, hops, links, interest, self.ends, settings.fanout, self.records)
+        self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
+        self.ends = Ends(network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
+        self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
         self.copies = Copies(network, links, settings, ledger, disk.kept)
         self.reader = LogReader(effects)
         self.origin = Origin(
             network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk
         )
         self.quench = Quench(network.host, settings, profiles, effects)
-        services = (self.origin, self.ends, self.outlet, ledger, self.reader)
+        plain = PlainWay(network.host, profiles, self.decisions, self.ends)
+        self.publishers = Publishers(
+            network.host, settings, profiles, self.decisions, self.origin, self.router, plain, effects
+        )
+        self.origin.plain = plain
+        services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader)
         self.sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
         #: Units out of reach, and since when.
         self._lost_ns: dict[Unit, int] = {}
@@ -82,9 +93,13 @@ class Events:
             lambda: profiles.is_ready,
         )  # fmt: skip
         self.ends.on_saved = self.router.delivered
+        self.ends.on_saved_bursts = self.origin.bursts_served
+        self.standing = Standing(
+            network, settings, self.sessions, self.origin, self.router, self.ends, ledger, self.reader, disk, now_ns
+        )
         self._next_look_ns = 0
         self.router.looks_again = self._looks_again
-        self.router.has_met = profiles.leases.has_met
+        self.router.may_enter = profiles.leases.may_enter
         self.copies.acknowledge = self.router.duties.acknowledge
 
     def _looks_again(self, connection: int, flight: Flight, now_ns: int) -> bool:
@@ -116,7 +131,10 @@ class Events:
             Unwatch: self.quench.unwatch,
             Explain: self.explainer.ask,
             Trace: self.explainer.ask,
+            Denied: lambda given, now_ns: self.records.denied(given.frame, given.session, given.rule, now_ns),
             LogRead: self.reader.on_read,
+            Publish: self._publish,
+            PublishBatch: self.publishers.publish_batch,
             **self.sessions.input_handlers(),
         }
 
@@ -153,11 +171,12 @@ class Events:
         self.router.closed(connection, now_ns)
         self.copies.changed(now_ns)
 
-    def publish(self, given: Publish, now_ns: int) -> None:
-        self.origin.publish(given, self._profiles.is_ready, now_ns)
+    def _publish(self, given: Publish, now_ns: int) -> None:
+        self.publishers.publish(given, now_ns)
 
     def reach_changed(self, found: list[Unit], lost: list[Unit], now_ns: int) -> None:
         """Units came into reach or left it. After an absence inside an own unit others hold a backlog for us."""
+        self.standing.reach_changed()
         for unit in lost:
             self._lost_ns[unit] = now_ns
         for unit in found:
@@ -180,15 +199,17 @@ class Events:
         self.ends.tick(now_ns)
         self.origin.tick(now_ns)
         self.sessions.tick(now_ns)
+        self.standing.tick(now_ns)
         self.quench.tick(now_ns)
         self.explainer.tick(now_ns)
         self.ends.expire(now_ns - 2 * self._settings.retention_ns)
 
-    def flush(self, now_ns: int) -> None:
-        """The end of an input."""
+    def flush(self, now_ns: int) -> bool:
+        """The end of an input; whether it changed what clients want."""
         self.router.flush(now_ns)
         self.origin.pump(now_ns)
-        self.sessions.flush(now_ns)
+        has_changed = self.sessions.flush(now_ns)
+        self.standing.flush(now_ns)
         self.ends.flush()
         if self.quench.is_watched:
             self.quench.look(now_ns)
@@ -199,10 +220,11 @@ class Events:
             noted = self.records.take(self._effects, now_ns)
             if noted is not None:
                 self._ledger.write(noted)
+        return has_changed
 
     def next_wakeup(self) -> int | None:
         look = self._next_look_ns if len(self.router.duties) or self.copies.is_busy else None
-        parts = (self.origin, self.ends, self.sessions, self.quench, self.explainer)
+        parts = (self.origin, self.ends, self.sessions, self.standing, self.quench, self.explainer)
         return min((time for time in (look, *(part.next_wakeup() for part in parts)) if time is not None), default=None)
 
     def statistics(
@@ -220,4 +242,6 @@ class Events:
         self.outlet.check()
         self.quench.check()
         self.sessions.check()
+        self.standing.check()
         self.explainer.check()
+        self.decisions.check()

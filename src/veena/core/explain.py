@@ -34,7 +34,7 @@ from veena.core.post_messages import Ask, OpenDuty, Told
 from veena.core.records import EventRecord, Records
 from veena.core.router import Router
 from veena.core.settings import MILLISECOND_NS, Settings
-from veena.core.verdict import acceptances, all_hops, handed_to, judge
+from veena.core.verdict import acceptances, all_hops, handed_to, happenings, judge
 from veena.core.whereabouts import broker_id, everybody_id
 from veena.errors import LocalProtocolError, VeenaError
 from veena.event import MAX_PRIORITY, EventId
@@ -140,6 +140,7 @@ class Explainer:
         question.awaited = dict.fromkeys(self._vertices())
         ask = self._ask(number, question)
         self._post.send(everybody_id(()), ask, now_ns, reliable=False, priority=MAX_PRIORITY)
+        self._look(now_ns)
         self._told(number, self.answer(ask.keys, ask.client, number), self._host, now_ns)
 
     def _ask(self, number: int, question: _Question) -> Ask:
@@ -180,13 +181,17 @@ class Explainer:
             first = next(iter(acceptances(parts, self._frame(parts))), None)
             origin, at_ns = ((), 0) if first is None else (first.origin, first.at_ns)
             hops, handed = tuple(all_hops(parts)), tuple(handed_to(parts))
-            self._effects.append(Traced(given.session, given.number, origin, at_ns, hops, handed, silent))
+            happened, heard, frame = tuple(happenings(parts)), _heard(parts), self._frame(parts)
+            self._effects.append(
+                Traced(given.session, given.number, origin, at_ns, hops, handed, silent, happened, heard, frame)
+            )
         else:
             verdict = self.combine(parts, given.client_id, silent, now_ns)
             if verdict.reason is Reason.UNKNOWN and verdict.broker and not silent and question.rounds < MAX_ROUNDS:
                 self._send(question, now_ns)  # it was under way while one after the other was asked
                 return
-            self._effects.append(Explained(given.session, given.number, verdict, silent))
+            heard, frame = _heard(parts), self._frame(parts)
+            self._effects.append(Explained(given.session, given.number, verdict, silent, heard, frame))
 
     def combine(self, parts: Mapping[Address, Told], client: str, silent: tuple[Unit, ...], now_ns: int) -> Verdict:
         """What follows from these answers."""
@@ -211,8 +216,14 @@ class Explainer:
 
     def _on_ask(self, message: Ask, origin: Address, now_ns: int) -> None:
         if origin != self._host:
+            self._look(now_ns)
             told = self.answer(message.keys, message.client, message.number)
             self._post.send(broker_id(origin), told, now_ns, reliable=False, priority=MAX_PRIORITY)
+
+    def _look(self, now_ns: int) -> None:
+        """An event and the question about it may come in one read: what was handed out in it is noted at its end."""
+        if self._records.is_on:
+            self._records.look(self._effects, now_ns)
 
     def answer(self, keys: tuple[EventKey, ...], client: str, number: int = 0) -> Told:
         """What this broker remembers of an event and of a client, and what of the event is still to be done here."""
@@ -275,6 +286,11 @@ class Explainer:
 
     def check(self) -> None:
         assert len(self._open) <= MAX_OPEN
+
+
+def _heard(parts: Mapping[Address, Told]) -> tuple[tuple[str, int], ...]:
+    counts = {level: sum(told.records == level for told in parts.values()) for level in ("off", "deliveries", "all")}
+    return tuple((level, count) for level, count in counts.items() if count)
 
 
 def _key(event_id: EventId) -> EventKey:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from veena.address import Address, Unit
+from veena.core.event_frame import EventFrame
 from veena.event import EventId
 
 # --- inputs ---
@@ -36,6 +37,19 @@ class Trace:
 
 
 ExplainInput = Explain | Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """A driver has not handed a client an event that this broker delivered to it: a rule of access forbids it.
+
+    Rights are a matter of drivers; only with this does a broker know that its `Deliver` came to nothing, and by which
+    rule. Needed where records are kept, and of no effect where they are not.
+    """
+
+    session: int
+    frame: EventFrame
+    rule: str
 
 
 # --- effects ---
@@ -101,6 +115,18 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
+class Happened:
+    """Something else became of a copy of the event (`notes.What`, by its name), for units or for a client."""
+
+    broker: Address
+    what: str
+    at_ns: int
+    client_id: str = ""
+    units: tuple[Unit, ...] = ()
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of an event for a client, and how it is known."""
 
@@ -130,6 +156,10 @@ class Explained:
     number: int
     verdict: Verdict
     silent: tuple[Unit, ...] = ()
+    #: How many brokers answered, by how much they remember ("off", "deliveries", "all").
+    heard: tuple[tuple[str, int], ...] = ()
+    #: The event without its body, where somebody remembers it: whoever tests rights needs it.
+    event: EventFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +173,10 @@ class Traced:
     hops: tuple[Hop, ...]
     handed: tuple[Handed, ...]
     silent: tuple[Unit, ...] = ()
+    #: What else became of copies, in the order of time; `heard` and `event` as in `Explained`.
+    happened: tuple[Happened, ...] = ()
+    heard: tuple[tuple[str, int], ...] = ()
+    event: EventFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)

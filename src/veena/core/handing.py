@@ -48,6 +48,8 @@ class Handing:
         self.take: Callable[[int, EventFrame, int], None] = lambda session, frame, now_ns: None
         #: Called when an inbox is read to its end and will be used no more.
         self.on_emptied: Callable[[Durable, Inbox], None] = lambda durable, inbox: None
+        #: Called when an event is kept no more for a subscription: it is acknowledged, had or expired.
+        self.on_settled: Callable[[Durable, EventKey], None] = lambda durable, key: None
         self.handed = self.redelivered = self.acknowledged = self.expired = 0
 
     # --- new events ---
@@ -64,10 +66,10 @@ class Handing:
                 if handed is frame:
                     found.append(reader)
                 elif handed is not None:
-                    self._deliver(reader, handed, now_ns)
+                    self.deliver(reader, handed, now_ns)
         return found
 
-    def _deliver(self, reader: Reader, frame: EventFrame, now_ns: int) -> None:
+    def deliver(self, reader: Reader, frame: EventFrame, now_ns: int) -> None:
         if reader.session < 0:
             self.take(reader.session, frame, now_ns)
         else:
@@ -96,7 +98,7 @@ class Handing:
         self.handed += 1
         if durable.is_passing:  # nobody acknowledges what goes with its session
             inbox.pass_over(offset)
-            return frame
+            return frame if reader.follows(*ids_of(frame)[0]) else frame.late_copy()
         ids = ids_of(frame)
         again = (inbox.hand(offset, key) and not is_new) or reader.may_have_got(ids)
         is_late = reader.is_past(frame.late, *ids[0])
@@ -121,13 +123,16 @@ class Handing:
         if not inbox.acknowledge(key):
             inbox.pass_over(offset)
         self._dirty[durable.number] = durable
+        self.on_settled(durable, key)
 
     # --- acknowledgements ---
 
     def acknowledge(self, durable: Durable, keys: Iterable[EventKey], now_ns: int) -> None:
         """Somebody has these for good."""
         for key in keys:
-            self.acknowledged += any(inbox.acknowledge(key) for inbox in durable.inboxes)
+            if any(inbox.acknowledge(key) for inbox in durable.inboxes):
+                self.acknowledged += 1
+                self.on_settled(durable, key)
         self._dirty[durable.number] = durable
         if self._write_at_ns is None:
             self._write_at_ns = now_ns + REACHED_NS
@@ -164,7 +169,7 @@ class Handing:
                 frame = self._mortal(durable, inbox, entry, now_ns)
                 handed = None if frame is None else self._hand(durable, inbox, reader, entry.offset, frame)
                 if handed is not None:
-                    self._deliver(reader, handed, now_ns)
+                    self.deliver(reader, handed, now_ns)
             if len(entries) < READ_BATCH:
                 reader.next = max(reader.next, until)
                 inbox.front = max(inbox.front, until)

@@ -42,6 +42,13 @@ class Reader:
         """Whether an event is out of its order for this reader, whether it was marked before or not."""
         return is_late or place <= self.had.get(stream, (-1, -1))
 
+    def follows(self, stream: Stream, place: Place) -> bool:
+        """Note an event that is handed over; whether it is in its order. What came by itself may be older than what the
+        past gave, where it is older than the past that was asked for."""
+        last = self.had.get(stream, (-1, -1))
+        self.had[stream] = max(place, last)
+        return place > last
+
     def may_have_got(self, ids: Iterable[tuple[Stream, Place]]) -> bool:
         """Whether an application that acknowledges may have got an event where it was before, and not acknowledged it.
 

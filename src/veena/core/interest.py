@@ -39,6 +39,8 @@ class InterestMap:
         self._next_id = 0
         self._digests: dict[Unit, dict[int, DigestTest]] = {}
         self._changes = 0
+        #: Rows that may tell events apart by time or id (`decisions`).
+        self.untimely = 0
         self._limit = table.digest_limit
         #: Counts what was heard: who keeps an answer asks again when this has changed (`quench`).
         self.changes = 0
@@ -59,6 +61,8 @@ class InterestMap:
                 continue
             self.changes += 1
             slot = (row.unit, row.key)
+            want = known_want(row)
+            self.untimely += (row is after) * want.is_untimely - (row is before) * want.is_untimely
             if row is before:
                 self._engines[row.kind, row.scope].remove(self._ids.pop(slot))
             else:
@@ -67,7 +71,7 @@ class InterestMap:
                     engine = self._engines[row.kind, row.scope] = create_engine(row.kind)
                 self._ids[slot] = self._next_id
                 self._next_id += 1
-                engine.add(self._ids[slot], known_want(row).constraint, self.bit(row.unit))
+                engine.add(self._ids[slot], want.constraint, self.bit(row.unit))
 
     def heard_digest(self, digest: Digest) -> None:
         self._changes += 1
@@ -119,6 +123,14 @@ class InterestMap:
                 if any(self._in_scope(origin, scope) and test.may_want(atoms) for scope, test in tests.items()):
                     vector |= self.bit(unit)
         return vector | self._unknown()
+
+    def has_told(self, event: Event) -> bool:
+        """Whether some unit, in reach or not, has told that it wants what is for these addressees, or its digest lets
+        it through."""
+        if any(kind == TO and engine.destinations(event) for (kind, _), engine in self._engines.items()):
+            return True
+        atoms = event_atoms(event)
+        return any(test.may_want(atoms) for tests in self._digests.values() for test in tests.values())
 
     def vertices(self) -> list[Unit]:
         """Every unit around this broker that is in reach, or has been heard of."""

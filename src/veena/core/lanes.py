@@ -18,7 +18,6 @@ events would take the link from a lane of small ones).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from veena.core.event_frame import EventFrame
@@ -37,14 +36,17 @@ BEST_EFFORT = (0, 1, 2)
 MILLISECOND_NS = 1_000_000
 
 
-@dataclass(slots=True)
 class Waiting(Generic[Note]):
     """An event that waits, with its size on the way out and the time at which its life is over."""
 
-    frame: EventFrame
-    size: int
-    deadline_ns: int | None
-    note: Note
+    # Not a dataclass: one with slots is made twice, which a compiled generic class does not allow.
+    __slots__ = ("deadline_ns", "frame", "note", "size")
+
+    def __init__(self, frame: EventFrame, size: int, deadline_ns: int | None, note: Note) -> None:
+        self.frame = frame
+        self.size = size
+        self.deadline_ns = deadline_ns
+        self.note = note
 
     def frame_now(self, now_ns: int) -> EventFrame:
         """The frame with the time to live that is left."""

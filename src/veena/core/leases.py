@@ -100,6 +100,12 @@ class Leases:
         since = self._unmet_ns.get(level)
         return since is None or self.now_ns >= since + self._forget_ns
 
+    def may_enter(self, level: int) -> bool:
+        """Whether this broker can serve its own unit of this level: it can know who is in that one, and in its smaller
+        units, which an event that enters the larger one enters too. Over a link from beside a smaller one it meets the
+        larger first."""
+        return all(self.has_met(unmet) for unmet in self._unmet_ns if unmet <= level)
+
     def may_be_alone_from(self) -> int | None:
         """From when on this broker can say who must hear of a subscription: 0 for always, None for not before others
         have told it everything."""

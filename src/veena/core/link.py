@@ -352,6 +352,16 @@ class Link:
         if frame is not None:
             self.outbox.append((0, frame))
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether events wait for room."""
+        return self._lanes is not None and self._lanes.events > 0
+
+    @property
+    def is_due_known(self) -> bool:
+        """Whether nothing has happened that brings `next_wakeup` forward since it was asked last."""
+        return self._due_ns is not None
+
     def next_wakeup(self) -> int:
         if self._due_ns is None:
             self._due_ns = self._next_due()

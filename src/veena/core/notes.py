@@ -44,7 +44,7 @@ class What(Enum):
     DELIVERED = "delivered"
     #: Put into the log for a client's durable subscription, named in the text.
     KEPT = "kept"
-    #: It waits at this broker for a client that does not read.
+    #: It waits at this broker for a client that does not read; with units, for what others hold for this broker.
     WITHHELD = "withheld"
     #: A client had it, or a later one of its stream, before.
     HAD = "had"

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 
 from veena.core.boundary import ClientUp, Deliver, Effect
 from veena.core.clients import Clients
-from veena.core.event_frame import EventFrame
-from veena.core.flight import Flight
+from veena.core.event_frame import NO_TTL, EventFrame
+from veena.core.flight import MILLISECOND_NS, Flight
 from veena.core.lanes import Lanes, Waiting
 from veena.core.notes import What
 from veena.core.records import Records
@@ -42,6 +42,7 @@ OVERHEAD = 256
 DISCONNECTED = "slow consumer: its connection is closed"
 
 Receivers = dict[int, list[int]]
+Sessions = tuple[tuple[int, tuple[int, ...]], ...]
 #: Told that a session reads again: session, now.
 OnClear = Callable[[int, int], None]
 
@@ -129,6 +130,19 @@ class Outlet:
         for session in [session for session in receivers if session in self.clogged]:
             self._put(session, frame, flight.deadline_ns, tuple(receivers[session]), now_ns)
         return {session: found for session, found in receivers.items() if session not in self.clogged}
+
+    def withhold_plain(self, frames: list[EventFrame], receivers: Sessions, origin: bytes, now_ns: int) -> Sessions:
+        """Let events that are alike wait for those that are clogged; the others."""
+        clogged = [receiver for receiver in receivers if receiver[0] in self.clogged]
+        if not clogged:
+            return receivers
+        for each in frames:
+            frame = each.copy(each.to_serve, each.served, each.ttl_ms)
+            frame.origin = origin
+            deadline_ns = None if frame.ttl_ms == NO_TTL else now_ns + frame.ttl_ms * MILLISECOND_NS
+            for session, found in clogged:
+                self._put(session, frame, deadline_ns, found, now_ns)
+        return tuple(receiver for receiver in receivers if receiver[0] not in self.clogged)
 
     def _put(
         self, session: int, frame: EventFrame, deadline_ns: int | None, found: tuple[int, ...], now_ns: int

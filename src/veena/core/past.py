@@ -5,8 +5,10 @@
 
 A broker is asked when it already knows that the subscription is there, so whatever it accepts later comes by itself:
 there is no gap. The two parts are joined as for a client that came from elsewhere (`durables`): what comes from the
-logs is an older inbox. When all have answered and nothing more comes, or after a while, the rest is opened; what comes
-later still is marked `late`. A subscription that is not durable is an ordinary one from then on.
+logs is an older inbox. When somebody in every unit has answered and nothing more comes, or after a while, the rest is
+opened and the client is told. How many brokers a unit has is not known here, so the far ones may answer later still:
+what they send is handed over with the mark `late` where it is out of order. After a longer while nothing of the past is
+waited for any more, and a subscription that is not durable is an ordinary one from then on.
 
 How far the past goes back is a matter of each log's retention: where it begins later, that is told.
 
@@ -40,6 +42,10 @@ from veena.matching.engine import Engine
 #: Subscriptions of one broker that wait for their past, and questions of others that are being answered.
 MAX_OPEN = 1000
 READ_BATCH = 256
+#: In times of `arrive_ns` after the question: how long units that are silent are waited for, and how long answers are
+#: taken that come after the client was told. A broker twenty slow hops away answers within the second.
+PATIENCE = 2
+TAIL = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +61,8 @@ class _Asked:
     heard_ns: int = 0
     answered: dict[Unit, None] = field(default_factory=dict)
     is_asked: bool = False
+    #: The client was told that it has its past: answers are still taken, until then.
+    is_told: bool = False
     gone_ns: int = 0
 
 
@@ -94,7 +102,7 @@ class Pasts:
     def subscribe(self, given: Subscribe, durable: Durable, now_ns: int) -> None:
         """A subscription was made that wants its past."""
         assert given.since_ns is not None
-        until_ns = now_ns + 2 * self._settings.arrive_ns
+        until_ns = now_ns + PATIENCE * self._settings.arrive_ns
         asked = _Asked(durable, given.session, given.subscription, given.since_ns, until_ns)
         self._asked[durable.number] = asked
 
@@ -113,7 +121,7 @@ class Pasts:
 
     def _ask(self, asked: _Asked, now_ns: int) -> None:
         asked.is_asked, asked.heard_ns = True, now_ns
-        asked.until_ns = now_ns + 2 * self._settings.arrive_ns
+        asked.until_ns = now_ns + PATIENCE * self._settings.arrive_ns
         want = self._durables.want(asked.durable)
         unit = self._host[: len(self._host) - want.scope]
         message = Since(asked.durable.number, asked.since_ns, want.engine, want.payload, want.scope)
@@ -186,18 +194,26 @@ class Pasts:
             if not asked.is_asked:  # somebody does not acknowledge: ask those who can be reached
                 self._ask(asked, now_ns)
                 continue
-            del self._asked[number]
+            if asked.is_told:
+                del self._asked[number]
+                self._durables.handing.pump(durable)
+                continue
+            asked.is_told, asked.until_ns = True, asked.until_ns + (TAIL - PATIENCE) * self._settings.arrive_ns
             silent = self._silent(asked)
             self._effects.append(CaughtUp(asked.session, asked.subscription, silent, asked.gone_ns))
             if durable.state == ARRIVING:
                 self._opens(durable, now_ns)
+
+    def is_open(self, durable: Durable) -> bool:
+        """Whether something of its past may still come."""
+        return durable.number in self._asked
 
     def next_wakeup(self) -> int | None:
         return min(map(self._due, self._asked.values()), default=None)
 
     def _due(self, asked: _Asked) -> int:
         """When to look at it again, if nothing comes."""
-        if not asked.is_asked or self._silent(asked):
+        if not asked.is_asked or asked.is_told or self._silent(asked):
             return asked.until_ns
         return min(asked.until_ns, asked.heard_ns + self._settings.merge_ns)
 

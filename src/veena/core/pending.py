@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from veena.address import Unit
 from veena.core.disk import Entry
+from veena.core.event_burst import EventBurst
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Pending:
     known: tuple[int, tuple[Unit, ...]] = (0, ())
     #: The entry that waits for this one, which is for units that have come to want it since.
     widens: Pending | None = None
+    #: All events of it, where it is more than one: `entry` is then that of the first.
+    burst: EventBurst | None = None
 
 
 @dataclass(slots=True)
@@ -39,3 +42,17 @@ class UnderWay:
 
     entry: Entry
     mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class OriginStatistics:
+    accepted: int
+    refused: int
+    next_offset: int
+    #: Log entries that are not served everywhere, and units that wait for their part of the log to be read.
+    open: int
+    parked: int
+    dead_letters: int
+    #: Bytes of the log that somebody waits for, and publishers that were told to pause.
+    log_bytes: int = 0
+    paused: int = 0

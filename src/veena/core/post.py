@@ -9,7 +9,8 @@ What a handler writes to disk goes out under the same ticket as the place of the
 dealt with exactly once even by a broker that crashes while it does so. A handler must not fail: a message that makes no
 sense any more is dropped.
 
-The invariant: messages from one broker to another are dealt with in the order in which they were posted.
+The invariant: messages from one broker to another are dealt with in the order in which they were posted, but for those
+that lay in a backlog while the receiver was absent and come behind later ones: while one is dealt with, `is_late`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Post:
         self.received = 0
         #: Messages that could not be read, or that nobody here deals with.
         self.unread = 0
+        #: Whether later messages of its sender came before the one that is dealt with now.
+        self.is_late = False
 
     def deals_with(self, kind: type[Message], handler: Handler) -> None:
         """Let `handler(message, origin, now_ns)` deal with messages of this kind."""
@@ -86,4 +89,5 @@ class Post:
         if handler is None:
             self.unread += 1
         else:
+            self.is_late = frame.late
             handler(message, frame.origin_address or self._host, now_ns)

@@ -18,6 +18,9 @@ from veena.event import MAX_CLIENT_ID_LENGTH
 MAX_NAME = 255
 #: Streams in one message.
 MAX_STREAMS = 100_000
+#: Subscriptions that one event is held for, and events of one subscription, in one message.
+MAX_HELD_FOR = 1024
+MAX_SETTLED = 4096
 #: Ids of one event in a question.
 MAX_KEYS = 8
 
@@ -65,6 +68,64 @@ class Deleted(Message, frozen=True):
     client: ClientId
     name: Name
     version: U64
+
+
+class Stand(Message, frozen=True):
+    """The receiver stands by for a durable subscription whose home the sender is: engine, constraint as msgpack."""
+
+    client: ClientId
+    name: Name
+    engine: Annotated[str, Meta(max_length=32)]
+    constraint: Annotated[bytes, Meta(max_length=64 << 10)]
+    scope: Annotated[int, Meta(ge=1, le=8)]
+    version: U64
+    #: Everything that is held for it comes again, up to the next `Standby`.
+    afresh: bool = False
+
+
+class StandDown(Message, frozen=True):
+    """The sender is not the home of this one any more: its client has ended it, or it is all elsewhere."""
+
+    client: ClientId
+    name: Name
+
+
+class Renew(Message, frozen=True):
+    """The sender stands by for the receiver and was started again: it does not know what was acknowledged."""
+
+
+class Standby(Message, frozen=True):
+    """Who stands by for the sender, and has been sent everything; others do no more."""
+
+    address: UnitPath
+
+
+class Hold(Message, frozen=True):
+    """An event that the sender keeps for subscriptions (client, name) which the receiver stands by for."""
+
+    frame: bytes
+    of: Annotated[tuple[tuple[ClientId, Name], ...], Meta(max_length=MAX_HELD_FOR)]
+
+
+class Settled(Message, frozen=True):
+    """Events that the sender keeps no more for a subscription: publisher, incarnation, timestamp, sequence."""
+
+    client: ClientId
+    name: Name
+    keys: Annotated[tuple[tuple[bytes, U64, U64, U32], ...], Meta(max_length=MAX_SETTLED)]
+
+
+class Gather(Message, frozen=True):
+    """The sender takes the place of this home, which is out of reach: it asks for what is kept for that one."""
+
+    home: UnitPath
+
+
+class Orphan(Message, frozen=True):
+    """An event that the sender keeps for a home that is out of reach: a whole event frame."""
+
+    home: UnitPath
+    frame: bytes
 
 
 class Since(Message, frozen=True):
@@ -152,7 +213,8 @@ class Told(Message, frozen=True):
     closed: Annotated[tuple[U64, ...], Meta(max_length=MAX_FACTS_OF_EVENT)] = ()
 
 
-MESSAGES = Ask | Told | Move | Backlog | End | Deleted | Since | Past | PastEnd | Join | Give | Took
+Standing = Stand | StandDown | Renew | Standby | Hold | Settled | Gather | Orphan
+MESSAGES = Ask | Told | Move | Backlog | End | Deleted | Since | Past | PastEnd | Join | Give | Took | Standing
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[MESSAGES] = msgspec.msgpack.Decoder(MESSAGES)

@@ -34,6 +34,8 @@ from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolEr
 
 #: What a client may present of what it has had: as many streams as an end remembers.
 MAX_PRESENTED = 100_000
+#: Under this number it is known how far it is heard that a session of this broker's own can be written to (`homes`).
+REACH = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Profiles:
             reach = self.clients.open(given.session, given.client_id, given.reachable, given.attributes)
             if reach is not None:
                 self._count(reach, True, now_ns)
+                if given.session < 0:
+                    self.acknowledgements.add(given.session, REACH, reach)
             return reach
         if isinstance(given, ClientDown):
             lingers = given.lost and self._settings.grace_ns > 0
@@ -206,8 +210,9 @@ class Profiles:
         if latest is not None and version[0] > latest[0] + MAX_JUMP:
             raise RemoteProtocolError(f"wants of {unit} in epoch {version[0]}: count on from {latest[0]}")
 
-    def handle_claims(self, frame: Have, link: int, level: int) -> None:
-        """Who has heard what."""
+    def handle_claims(self, frame: Have, link: int, level: int) -> bool:
+        """Who has heard what; whether anything of it is news."""
+        before = self.claims.changes
         for claim in frame.claims:
             if self._map.level(claim.who) < level:
                 raise RemoteProtocolError(f"a claim of {claim.who} must not cross a link of level {level}")
@@ -219,6 +224,7 @@ class Profiles:
                 self.claimant.heard_own(claim)
             else:
                 self.claims.learn(claim, link)
+        return self.claims.changes != before
 
     @property
     def is_ready(self) -> bool:

@@ -38,7 +38,7 @@ from veena.core.boundary import (
     Unsubscribe,
 )
 from veena.core.disk import EventKey, Noted
-from veena.core.event_frame import NO_TTL, EventCodec, EventFrame
+from veena.core.event_frame import LATE, NO_TTL, REDELIVERED, EventCodec, EventFrame
 from veena.core.flight import MILLISECOND_NS, event_key
 from veena.core.notes import (
     MAX_FACTS_OF_EVENT,
@@ -151,9 +151,13 @@ class Records:
             self.note(frame, What.KEPT, now_ns, session=session, text=name, until_ns=until_ns)
 
     def denied(self, frame: EventFrame, session: int, rule: str, now_ns: int) -> None:
-        """A client was not given an event: for whoever tests rights."""
-        if self.is_on:
-            self.note(frame, What.DENIED, now_ns, session=session, text=rule)
+        """A client was not given an event that was delivered to it, whether or not it has gone since."""
+        record = self.find(event_key(frame)) if self.is_on else None
+        given = () if record is None else reversed(record.facts)
+        last = next((fact for fact in given if fact.what is What.DELIVERED and fact.session == session), None)
+        if last is not None:
+            denied = Fact(now_ns, What.DENIED, client=last.client, session=session, text=rule[:MAX_TEXT])
+            self._add(frame, denied)
 
     def _add(self, frame: EventFrame, fact: Fact) -> None:
         key = event_key(frame)
@@ -338,13 +342,25 @@ class Records:
 
     def take(self, effects: Sequence[Effect], now_ns: int) -> Noted | None:
         """The end of an input: note what is handed out, and give what is for the disk."""
+        self.look(effects, now_ns)
+        if not self._notes and (now_ns < self._signed_ns + SIGN_NS or not self._standing):
+            return None
+        self._signed_ns = now_ns
+        notes, self._notes = tuple(self._notes), []
+        return Noted(self._life_ns, now_ns, notes)
+
+    def look(self, effects: Sequence[Effect], now_ns: int) -> None:
+        """Note what was handed out since the last look; who is asked within an input looks before it answers."""
         start = self._scanned
         if not (0 < start <= len(effects) and effects[start - 1] is self._last_effect):
             start = 0  # the effects of another input
         for effect in effects[start:]:
             if isinstance(effect, Deliver):
+                mark = _mark(effect.frame.flags)
                 for session, subscriptions in effect.receivers:
-                    self.note(effect.frame, What.DELIVERED, now_ns, session=session, subscriptions=subscriptions)
+                    self.note(
+                        effect.frame, What.DELIVERED, now_ns, session=session, subscriptions=subscriptions, text=mark
+                    )
             elif isinstance(effect, DeadLetter):
                 record = self.find((effect.id.publisher.encode(), *effect.id[1:]))
                 if record is not None:
@@ -352,11 +368,6 @@ class Records:
                     self._keep(EventNote(record.first, record.first, fact))
         self._scanned = len(effects)
         self._last_effect = effects[-1] if effects else None
-        if not self._notes and (now_ns < self._signed_ns + SIGN_NS or not self._standing):
-            return None
-        self._signed_ns = now_ns
-        notes, self._notes = tuple(self._notes), []
-        return Noted(self._life_ns, now_ns, notes)
 
     def statistics(self) -> RecordStatistics:
         return RecordStatistics(len(self._events), self._bytes, len(self._stays), len(self._standing))
@@ -367,6 +378,10 @@ class Records:
         assert len(self._firsts) == sum(len(record.keys) for record in self._events.values())
         assert len(self._stays) == sum(map(len, self._by_client.values())) <= MAX_STAYS
         assert all(name in self._stays for name in self._standing.values())
+
+
+def _mark(flags: int) -> str:
+    return "redelivered" if flags & REDELIVERED else "late" if flags & LATE else ""
 
 
 def _without_body(frame: EventFrame) -> EventFrame:

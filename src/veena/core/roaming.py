@@ -24,7 +24,7 @@ it, directly or over others, to that one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from veena.address import Address
 from veena.core.disk import Disk, Entry, Place, Reached, Stream
@@ -44,6 +44,8 @@ from veena.errors import VeenaError
 #: What was published so long after a subscription left is no straggler: where it went, it is wanted by then. Clocks of
 #: publishers may differ by most of this.
 STRAGGLER_NS = 120 * SECOND_NS
+#: Less than any two attachments of a client differ in their versions: a standby takes a place within it (`standby`).
+STAND_IN_VERSIONS = 1 << 12
 #: Subscriptions that went elsewhere and whose stragglers are still forwarded.
 MAX_LEFT = 10_000
 
@@ -77,6 +79,14 @@ class Roaming:
         self._held: dict[int, list[tuple[int, EventFrame]]] = {}
         self._left: dict[int, None] = {}
         self._homes: dict[int, Address] = {}
+        #: Those that may be kept elsewhere only because not everybody has told yet what it keeps; True for those that
+        #: are active and have asked nobody yet to let go, lest a home does so before it was heard of.
+        self._in_doubt: dict[int, bool] = {}
+        #: Whether another broker has told, or may yet tell, that it keeps something for a client.
+        self.is_told_elsewhere: Callable[[str], bool] = lambda client_id: True
+        self.is_kept_elsewhere: Callable[[str], bool] = lambda client_id: True
+        #: Called with what was posted to where a subscription went.
+        self.on_sent: Callable[[Durable, EventFrame], None] = lambda durable, frame: None
         durables.forward = self._forward
         durables.on_active = self._active
         durables.on_forgotten = self._forgotten
@@ -111,9 +121,33 @@ class Roaming:
         if durable.state == ARRIVING:
             durable.until_ns = now_ns + self._settings.arrive_ns
             self._moving[durable.number] = durable
+            was_here = len(self._durables.named((durable.client_id, durable.name))) > 1
+            if home is None and not was_here and not self.is_told_elsewhere(durable.client_id):
+                self._in_doubt[durable.number] = False
+
+    def _dispel(self, now_ns: int) -> None:
+        """What nobody keeps, now that all have told, need not be waited for: most subscriptions are new."""
+        for number, asks in list(self._in_doubt.items()):
+            durable = self._moving.get(number)
+            is_waiting = durable is not None and durable.state == ARRIVING
+            if durable is not None and is_waiting and not self.is_told_elsewhere(durable.client_id):
+                if self.is_kept_elsewhere(durable.client_id):
+                    continue
+                self.open(durable, now_ns)
+            del self._in_doubt[number]
+            if durable is not None and asks:
+                self._ask(durable, now_ns)
 
     def _active(self, durable: Durable, now_ns: int) -> None:
         """Everybody knows that it is wanted here: now it need not be wanted there."""
+        if durable.number in self._in_doubt:
+            self._in_doubt[durable.number] = True
+            self._dispel(now_ns)
+        else:
+            self._ask(durable, now_ns)
+
+    def _ask(self, durable: Durable, now_ns: int) -> None:
+        """Ask who keeps it to let go."""
         home = self._homes.pop(durable.number, None)
         if durable.is_here and not durable.is_passing:
             move = Move(durable.client_id, durable.name, durable.version)
@@ -131,11 +165,19 @@ class Roaming:
             self._post.send(to, deleted, now_ns)
 
     def _on_deleted(self, message: Deleted, origin: Address, now_ns: int) -> None:
+        self.end(message, now_ns)
+
+    def end(self, message: Deleted, now_ns: int) -> None:
+        """A client has ended a subscription elsewhere."""
         for durable in self._durables.named((message.client, message.name)):
             if durable.version <= message.version:
                 self._finish(durable, now_ns)
 
     def _on_backlog(self, message: Backlog, origin: Address, now_ns: int) -> None:
+        self.take_in(message, now_ns)
+
+    def take_in(self, message: Backlog, now_ns: int) -> None:
+        """An event that was kept elsewhere: for where the subscription is, here or beyond."""
         durable = self._of(message.client, message.name)
         if durable is None:
             return
@@ -146,6 +188,7 @@ class Roaming:
             return
         if message.straggler and self._durables.is_known(durable, frame):
             return
+        self._reopen(durable, now_ns)
         if message.redelivered:
             frame.flags |= REDELIVERED
         if not durable.is_here:
@@ -158,6 +201,13 @@ class Roaming:
             self._look_later(durable, offset, frame, now_ns)
         else:
             self._durables.add_moved(durable, frame, now_ns)
+
+    def _reopen(self, durable: Durable, now_ns: int) -> None:
+        """More comes from elsewhere to a subscription that is at home: what it has is to be known from now on."""
+        if durable.state == HOME:
+            durable.until_ns = now_ns + self._settings.retention_ns
+            self._moving[durable.number] = durable
+            self._durables.set_state(durable, OPEN)
 
     def _on_end(self, message: End, origin: Address, now_ns: int) -> None:
         durable = self._of(message.client, message.name)
@@ -217,7 +267,12 @@ class Roaming:
         durable = self._durables.here.get((message.client, message.name))
         if durable is None or origin == self._host:
             return
+        if durable.readers and 0 <= message.version - durable.version < STAND_IN_VERSIONS:
+            # Somebody took this broker's place while it could not be reached, and the client is here all the same.
+            durable.version = message.version + STAND_IN_VERSIONS
+            self._durables.set_state(durable, durable.state)
         if durable.version > message.version:
+            self._reopen(durable, now_ns)
             mine = Move(durable.client_id, durable.name, durable.version)
             self._post.send(broker_id(origin), mine, now_ns)
             return
@@ -284,6 +339,7 @@ class Roaming:
         data = self._codec.encode(frame, 0)
         message = Backlog(durable.client_id, durable.name, data, redelivered, straggler)
         self._post.send(broker_id(durable.to), message, now_ns)
+        self.on_sent(durable, frame)
 
     def _keep_left(self, durable: Durable, now_ns: int) -> None:
         durable.left_ns = now_ns if durable.left_ns is None else durable.left_ns
@@ -315,6 +371,8 @@ class Roaming:
             else:
                 remember(durable.sent_keys, first_key(frame))
                 self._send(durable, frame, False, True, now_ns)
+        if self._in_doubt:
+            self._dispel(now_ns)
         for durable in list(self._moving.values()):
             if durable.until_ns is None or now_ns < durable.until_ns:
                 continue

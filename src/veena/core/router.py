@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from veena.address import Address, Unit, identifiers
+from veena.core.decisions import Decisions
 from veena.core.disk import EventKey
 from veena.core.duties import Duties
 from veena.core.ends import Ends, Outcome
@@ -32,7 +33,6 @@ from veena.core.event_frame import BACKLOG, RELIABLE, EventFrame
 from veena.core.flight import LOG, Claim, Flight, event_key
 from veena.core.frames import Done, Refused, done
 from veena.core.hops import Hops
-from veena.core.interest import InterestMap
 from veena.core.link import Link
 from veena.core.map import NetworkMap
 from veena.core.notes import What
@@ -82,7 +82,7 @@ class Router:
         network: NetworkMap,
         hops: Hops,
         links: Mapping[int, Link],
-        interest: InterestMap,
+        decisions: Decisions,
         ends: Ends,
         fanout: int,
         records: Records,
@@ -91,7 +91,7 @@ class Router:
         self._map = network
         self._hops = hops
         self._links = links
-        self._interest = interest
+        self._decisions = decisions
         self._ends = ends
         self._fanout = fanout
         host = network.host
@@ -108,8 +108,9 @@ class Router:
         #: A connection came or went, or a refusal: hops have to be looked at although the map may be the same.
         self.is_stale = False
         self.looks_again: LooksAgain = lambda connection, flight, now_ns: True
-        #: Whether this broker can know who is in its own unit of a level: otherwise it must not enter it for others.
-        self.has_met: Callable[[int], bool] = lambda level: True
+        #: Whether this broker can know who is in its own unit of a level, and in those inside: otherwise it must not
+        #: enter it for others.
+        self.may_enter: Callable[[int], bool] = lambda level: True
         self.statistics = RouterStatistics()
 
     # --- copies ---
@@ -152,8 +153,10 @@ class Router:
         if self.records.hops:
             self._note_taken(source, frame, to_serve, now_ns)
         pending = to_serve & ~flight.done
-        if flight.adopted and source != LOG:
-            pending &= ~(flight.adopted & flight.logged())  # this log answers for them: nobody need wait for the absent
+        # This log answers for what it adopted: nobody need wait for the absent. But a copy with the mark may come from
+        # this very log, over a neighbour whose hop has just changed: each would rely on the other.
+        if flight.adopted and source != LOG and not frame.flags & BACKLOG:
+            pending &= ~(flight.adopted & flight.logged())
         if not pending:
             self.duties.acknowledge(source, number)
             return
@@ -173,7 +176,7 @@ class Router:
 
     def _may_enter(self, own: int) -> bool:
         """Whether this broker can find the duties inside one of its own units."""
-        return self.has_met((own.bit_length() - 1) // self._fanout)
+        return self.may_enter((own.bit_length() - 1) // self._fanout)
 
     def _expand(self, flight: Flight, named: int) -> int:
         """The copy has entered an own unit: the duties inside it (rule 1)."""
@@ -183,7 +186,8 @@ class Router:
         self.statistics.expanded += 1
         origin = flight.frame.origin_address
         try:
-            wanted = self._interest.destinations(flight.event(), origin or self._map.host)
+            decision = self._decisions.of(flight.frame, flight.frame.origin)
+            wanted = self._decisions.wanted(decision, origin or self._map.host)
         except InvalidEvent:
             return 0  # its publisher's fault, and nobody can match it
         return self.me | wanted & ((1 << (level * self._fanout)) - 1)

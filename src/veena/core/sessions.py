@@ -21,7 +21,6 @@ from veena.core.boundary import (
     Effect,
     Forget,
     Input,
-    Publish,
     Subscribe,
     Unsubscribe,
 )
@@ -37,6 +36,7 @@ from veena.core.outlet import Outlet
 from veena.core.past import Pasts
 from veena.core.post import Post
 from veena.core.profiles import Profiles
+from veena.core.publishers import Publishers
 from veena.core.requests import Requests
 from veena.core.roaming import Roaming
 from veena.core.session_boundary import Request, Unanswered
@@ -56,6 +56,7 @@ class Sessions:
         host: Address,
         settings: Settings,
         profiles: Profiles,
+        publishers: Publishers,
         origin: Origin,
         ends: Ends,
         outlet: Outlet,
@@ -68,14 +69,17 @@ class Sessions:
     ) -> None:
         self._host = host
         self._profiles = profiles
+        self._publishers = publishers
         self._origin = origin
         self._ends = ends
         self._outlet = outlet
         self._effects = effects
-        self.requests = Requests(host, effects, chance, self._publish, self._is_wanted)
+        self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted)
         self.post = Post(host, origin)
         self.durables = Durables(profiles, ledger, origin, reader, effects, disk, now_ns)
         self.roaming = Roaming(host, settings, self.durables, self.post, ledger, reader, disk, now_ns)
+        self.roaming.is_told_elsewhere = self._is_told_elsewhere
+        self.roaming.is_kept_elsewhere = self._is_kept_elsewhere
         self.pasts = Pasts(
             host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
             lambda: origin.next_offset, self.roaming.open,
@@ -84,8 +88,9 @@ class Sessions:
         ends.on_post = self._arrived
         ends.keep = self._keep
         self.shared = Shared(
-            host, settings, self.durables, self.post, effects, self._is_kept_elsewhere, origin.new_incarnation, now_ns
-        )
+            host, settings, self.durables, self.post, effects, self._is_kept_elsewhere, self._is_told_elsewhere,
+            lambda: profiles.is_ready, origin.new_incarnation, now_ns,
+        )  # fmt: skip
         self.durables.handing.take = self.shared.take
         self.durables.on_left = self.shared.left
         self.durables.handing.is_clogged = outlet.is_clogged
@@ -101,9 +106,6 @@ class Sessions:
             self.requests.request(given, now_ns)
         except LocalProtocolError as error:
             self._effects.append(Unanswered(given.session, given.number, 0, str(error)))
-
-    def _publish(self, given: Publish, now_ns: int) -> bool:
-        return self._origin.publish(given, self._profiles.is_ready, now_ns)
 
     def _is_wanted(self, event: Event) -> bool:
         """Whether anybody may want an event that is published here."""
@@ -133,14 +135,14 @@ class Sessions:
             self.durables.closed(given.session, now_ns)
             self.shared.closed(given.session, now_ns)
             self.requests.detach(given.session)
-            self._origin.farewell(given.session)
+            self._publishers.farewell(given.session)
             self._ends.detach(given.session)
             self._outlet.detach(given.session, now_ns)
         refused = self._profiles.client(given, now_ns)
         self._effects += refused
         if isinstance(given, ClientUp) and not refused:
             reply_to = self.requests.attach(given.session)
-            self._origin.welcome(given.session, given.client_id, reply_to, now_ns)
+            self._publishers.welcome(given.session, given.client_id, reply_to, now_ns)
             self._ends.attach(given.session, given.had, given.skips)
             self._outlet.attach(given)
 
@@ -183,15 +185,17 @@ class Sessions:
         if is_new and given.durable:
             self.roaming.arriving(durable, given.home, now_ns)
 
-    def flush(self, now_ns: int) -> None:
-        """Subscriptions that have all of their past are ordinary ones from now on."""
+    def flush(self, now_ns: int) -> bool:
+        """Subscriptions that have all of their past are ordinary ones from now on; whether there are any."""
         passing, self.durables.handing.passing = self.durables.handing.passing, {}
         for durable in passing.values():
-            if durable.number in self.durables.all and durable.is_passing and durable.is_read:
+            is_there = durable.number in self.durables.all and durable.is_passing
+            if is_there and durable.is_read and not self.pasts.is_open(durable):
                 ((session, subscription),) = durable.readers
                 given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
                 self.durables.remove(durable, now_ns)
                 self._plain(given, now_ns)
+        return bool(passing)
 
     def _is_elsewhere(self, client_id: str, given: Subscribe) -> bool:
         """Whether something may be kept for the client at another broker, or is still on its way from here."""
@@ -204,6 +208,10 @@ class Sessions:
     def _is_kept_elsewhere(self, client_id: str) -> bool:
         """Whether another broker may keep something for this client or group."""
         return bool(self._profiles.interest.destinations(Event(to=(home_id(client_id),)), self._host))
+
+    def _is_told_elsewhere(self, client_id: str) -> bool:
+        """Whether another broker has told so: not only may, for want of news."""
+        return self._profiles.interest.has_told(Event(to=(home_id(client_id),)))
 
     def _keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
         """An event is for these durable subscriptions; who is handed it at once."""

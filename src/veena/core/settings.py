@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, FANOUTS, MAX_LEVELS
+from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, FANOUTS, MAX_LEVELS, Address, check_unit, format_address
 from veena.core.organisation import ConnectionRules
 from veena.core.wire_header import DEFAULT_MAX_FRAME
-from veena.errors import ConfigError
+from veena.errors import ConfigError, LocalProtocolError
 
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1000 * MILLISECOND_NS
@@ -77,6 +77,9 @@ class Settings:
     merge_ns: int = SECOND_NS
     #: Where a durable client comes from elsewhere, what was kept there is waited for so long.
     arrive_ns: int = 5 * SECOND_NS
+    #: A broker that stands by for another takes over its durable subscriptions when that one has been out of reach for
+    #: so long: longer than a restart takes, shorter than a retention. 0: nobody stands by. Young: not by default.
+    standby_ns: int = 0
     #: Reliable events that one broker has accepted and not delivered; the next publisher is told to wait.
     max_open: int = 100_000
     #: What waits in the log for units that are not served yet; like `max_open`, a publisher is told to pause at three
@@ -127,3 +130,12 @@ class Settings:
             raise ConfigError("settings", "lease_ns", "shorter than a confirmed suspicion", "make it longer")
         if self.tombstone_ns < 4 * self.reconcile_ns:
             raise ConfigError("settings", "tombstone_ns", "shorter than four times reconcile_ns", "make it longer")
+
+
+def check_place(address: Address, settings: Settings) -> None:
+    """Raise LocalProtocolError unless a network of these settings has such an address."""
+    if len(address) != settings.levels:
+        raise LocalProtocolError(
+            f"address {format_address(address)} in a network of {settings.levels} levels: give it as many parts"
+        )
+    check_unit(address, settings.fanout)

@@ -5,11 +5,17 @@ where the first member subscribed. The home reads it like a client would and dea
 its own broker and, by post, to those elsewhere. A member has an event until he acknowledges it; when he leaves, or is
 not heard of any more, his events go to others, marked as redelivered. While nobody is there they wait in the log.
 
+What a member is handed without a mark is in the order of its stream: redelivered is what others may have had, and late
+is what lay in a backlog for his broker and was overtaken there.
+
     member at B --> Join to the group's home (every so often: a lease, and the room that the member has)
     home --> Give, an event for that member;  B --> Took, when he has acknowledged it
 
-Without a name the group ends a while after its last member has left; with one (`durable`) it stays. Should two homes
-come into being at once, the later one wins and the other's events go there, as with a client that roams (`roaming`).
+Without a name the group ends a while after its last member has left; with one (`durable`) it stays. A member's broker
+keeps the group itself where nobody does; where somebody may, only after nobody has answered for a while, and where
+somebody has told that he does, after a long while: he is lost then, with what he kept. Should there be two homes, the
+later one wins and the other's events go there, as with a client that roams (`roaming`); what was accepted while there
+were two may have come to a member of each.
 
 The invariant: of a home's group every event that was read and is not acknowledged waits, or is with exactly one member.
 """
@@ -40,6 +46,10 @@ ROOM = 32
 #: How often members elsewhere say that they are there, and after how long silence they count as gone.
 JOIN_NS = 5 * SECOND_NS
 GONE_NS = 3 * JOIN_NS
+#: After how long silence a home counts as lost: longer than a restart or a partition takes that somebody sees to.
+LOST_NS = 8 * GONE_NS
+#: How often a broker that does not know yet who wants what looks whether it does.
+LOOK_NS = SECOND_NS // 2
 #: Members of one group, and of all groups at one broker.
 MAX_MEMBERS = 10_000
 
@@ -79,6 +89,8 @@ class _Membership:
     group: str
     name: str
     joined_ns: int
+    #: When the home answered last; at first, when it was asked first.
+    heard_ns: int
     #: Whether the home has been heard of: since it was asked last, and at all.
     is_known: bool = False
     was_known: bool = False
@@ -100,6 +112,8 @@ class Shared:
         post: Post,
         effects: list[Effect],
         is_kept_elsewhere: Callable[[str], bool],
+        is_told_elsewhere: Callable[[str], bool],
+        is_ready: Callable[[], bool],
         new_version: Callable[[int], int],
         now_ns: int,
     ) -> None:
@@ -109,13 +123,14 @@ class Shared:
         self._post = post
         self._effects = effects
         self._is_kept_elsewhere = is_kept_elsewhere
+        self._is_told_elsewhere = is_told_elsewhere
+        self._is_ready = is_ready
         self._new_version = new_version
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         self._groups: dict[str, _Group] = {}
         self._by_session: dict[int, _Group] = {}
         self._members: dict[int, _Membership] = {}
         self._numbers: dict[tuple[int, int], int] = {}
-        self._next = 1
         self.redelivered = 0
         post.deals_with(Join, self._on_join)
         post.deals_with(Give, self._on_give)
@@ -141,13 +156,29 @@ class Shared:
             raise LocalProtocolError(f"scope {given.scope}: expected 1 (the cluster) to {len(self._host)} (the system)")
         create_engine(want.kind).add(0, want.constraint, 0)  # raises for what cannot be read: its home may be elsewhere
         group = group_id(given.group, want)
-        member = _Membership(given.session, given.subscription, given, group, given.durable or "~", now_ns)
-        if group not in self._groups and not self._is_kept_elsewhere(group):
-            self._make(member, now_ns)
-        number, self._next = self._next, self._next + 1
+        member = _Membership(given.session, given.subscription, given, group, given.durable or "~", now_ns, now_ns)
+        # Never given before, also not in a former life: the home would take this one for a member that is gone.
+        number = self._new_version(now_ns)
         self._members[number] = member
         self._numbers[given.session, given.subscription] = number
+        self._seek(number, member, now_ns)
+
+    def _seek(self, number: int, member: _Membership, now_ns: int) -> None:
+        """Join the group where it is kept, or keep it here where nobody does; who cannot know that yet looks again."""
+        if member.group not in self._groups and not member.is_known:
+            if not self._is_ready():
+                member.joined_ns = now_ns - JOIN_NS + LOOK_NS
+                return
+            if now_ns >= member.heard_ns + self._patience_ns(member.group):
+                self._make(member, now_ns)
+        member.is_known = False
         self._join(number, member, now_ns)
+
+    def _patience_ns(self, group: str) -> int:
+        """How long to wait for an answer before the group is kept here."""
+        if not self._is_kept_elsewhere(group):
+            return 0
+        return LOST_NS if self._is_told_elsewhere(group) else GONE_NS
 
     def _make(self, member: _Membership, now_ns: int) -> None:
         """Keep the group here."""
@@ -215,11 +246,12 @@ class Shared:
 
     def _on_give(self, message: Give, origin: Address, now_ns: int) -> None:
         member = self._members.get(message.member)
-        if member is None:
+        if member is None or member.group != message.group:
             return  # it has left, and the home has heard of it or will
         if not member.was_known:
             self._effects.append(Active(member.session, member.subscription, member.given.scope))
         member.is_known = member.was_known = True
+        member.heard_ns = now_ns
         if not message.frame:
             return
         try:
@@ -227,7 +259,8 @@ class Shared:
             frame.event()  # its tail may be broken too
         except VeenaError:
             return
-        self._hand(member, frame)
+        # What it is given in the wrong order is out of its order for it too, as far as one can tell here.
+        self._hand(member, frame.late_copy() if self._post.is_late else frame)
 
     def _hand(self, member: _Membership, frame: EventFrame) -> None:
         self._effects.append(Deliver(frame, ((member.session, (member.subscription,)),)))
@@ -339,10 +372,7 @@ class Shared:
     def tick(self, now_ns: int) -> None:
         for number, member in list(self._members.items()):
             if now_ns >= member.joined_ns + JOIN_NS and member.group not in self._groups:
-                if not member.is_known and not self._is_kept_elsewhere(member.group):
-                    self._make(member, now_ns)  # nobody keeps it any more
-                member.is_known = False
-                self._join(number, member, now_ns)
+                self._seek(number, member, now_ns)
         for group in list(self._groups.values()):
             for key, place in list(group.members.items()):
                 if key[0] != self._host and now_ns >= place.heard_ns + GONE_NS:

@@ -2,8 +2,8 @@
 
 One reason is told, found in this order:
 
-1. it was handed to the client: DELIVERED. It lies in the log for a durable subscription that stands: KEPT, or EXPIRED
-   when its life is over. A rule forbade it: DENIED;
+1. it was handed to the client: DELIVERED. A rule forbade it when it came to that: DENIED. It lies in the log for a
+   durable subscription that stands: KEPT, or EXPIRED when its life is over;
 2. otherwise every subscription of the client is looked at, and the one counts that the event came nearest to:
    it did not stand when the event was accepted (NOT_SUBSCRIBED) < it is not satisfied (NOT_MATCHED) < the origin is out
    of its scope (OUT_OF_SCOPE) < the device or clearances do not suit (UNFIT) < the event was wanted;
@@ -29,7 +29,7 @@ import msgspec
 from veena.address import Address, Unit, format_address
 from veena.core.event_frame import NO_TTL, EventFrame
 from veena.core.event_way import Trail, follow, hops_of, path_to, standing
-from veena.core.explain_boundary import Handed, Hop, Reason, Verdict
+from veena.core.explain_boundary import Handed, Happened, Hop, Reason, Verdict
 from veena.core.fitness import Fitness
 from veena.core.flight import MILLISECOND_NS
 from veena.core.notes import MOVED, Stay, What
@@ -47,7 +47,10 @@ NEARNESS = {
     Reason.UNFIT: 3,
     Reason.NOT_ACTIVE: 4,
 }
+LEFT = 4
 WANTED = 5
+#: Facts that a trace shows as hops and deliveries.
+ON_THE_WAY = (What.ACCEPTED, What.TAKEN, What.SENT, What.DELIVERED)
 
 _constraints: msgspec.msgpack.Decoder[Constraint] = msgspec.msgpack.Decoder(
     int | str | tuple[str, str | dict[str, str]]
@@ -77,7 +80,7 @@ def judge(
     except InvalidEvent as error:
         return Verdict(Reason.UNKNOWN, f"the event cannot be read: {error}")
     first = accepted[0]
-    found = _kept(parts, client, now_ns) or _denied(parts, client)
+    found = _denied(parts, client) or _kept(parts, client, now_ns)
     if found is None:
         trail = Trail(parts, frame, silent, now_ns)
         stays = [(broker, stay) for broker, told in parts.items() for stay in told.stays if _counts(stay, event)]
@@ -100,13 +103,15 @@ def acceptances(parts: Mapping[Address, Told], frame: EventFrame | None) -> list
 
 
 def handed_to(parts: Mapping[Address, Told], client: str | None = None) -> list[Handed]:
-    """Who was handed the event, the earliest first."""
-    found = [
-        Handed(at, fact.client, fact.session, fact.subscriptions, fact.at_ns)
-        for at, told in parts.items()
-        for fact in told.facts
-        if fact.what is What.DELIVERED and client in (None, fact.client)
-    ]
+    """Who was handed the event, the earliest first; whom a rule forbade it then was not."""
+    found: list[Handed] = []
+    for at, told in parts.items():
+        for fact in told.facts:
+            if fact.what is What.DELIVERED and client in (None, fact.client):
+                found.append(Handed(at, fact.client, fact.session, fact.subscriptions, fact.at_ns))
+            elif fact.what is What.DENIED:
+                last = [each for each in found if (each.broker, each.session) == (at, fact.session)][-1:]
+                found = [each for each in found if each not in last]
     return sorted(found, key=lambda each: each.at_ns)
 
 
@@ -114,6 +119,17 @@ def all_hops(parts: Mapping[Address, Told]) -> list[Hop]:
     """Every hop, in the order of time."""
     hops = [hop for at, told in parts.items() for hop in hops_of(parts, at, told)]
     return sorted(hops, key=lambda hop: (hop.sent_ns, hop.sender, hop.receiver))
+
+
+def happenings(parts: Mapping[Address, Told]) -> list[Happened]:
+    """Everything that became of the event beside hops and deliveries, in the order of time."""
+    found = [
+        Happened(at, fact.what.value, fact.at_ns, fact.client, fact.units, fact.text)
+        for at, told in parts.items()
+        for fact in told.facts
+        if fact.what not in ON_THE_WAY
+    ]
+    return sorted(found, key=lambda each: (each.at_ns, each.broker))
 
 
 # --- what is certain ---
@@ -127,7 +143,7 @@ def _delivered(parts: Mapping[Address, Told], handed: Handed) -> Verdict:
         handed.at_ns,
         handed.broker,
         subscriptions=handed.subscriptions,
-        way=path_to(parts, handed.broker),
+        way=path_to(parts, handed.broker, handed.at_ns),
         accepted_ns=first.at_ns,
         origin=first.origin,
     )
@@ -147,7 +163,7 @@ def _kept(parts: Mapping[Address, Told], client: str, now_ns: int) -> Verdict | 
                 text = f"its time to live was over before {client} read it at broker {format_address(home)}"
                 return Verdict(Reason.EXPIRED, text, fact.until_ns, home)
             text = f"it lies in the log of broker {format_address(home)} for the durable subscription {fact.text!r}"
-            return Verdict(Reason.KEPT, text, fact.at_ns, home, way=path_to(parts, at))
+            return Verdict(Reason.KEPT, text, fact.at_ns, home, way=path_to(parts, at, fact.at_ns))
     return None
 
 
@@ -155,7 +171,9 @@ def _denied(parts: Mapping[Address, Told], client: str) -> Verdict | None:
     for at, told in parts.items():
         for fact in told.facts:
             if fact.what is What.DENIED and fact.client == client:
-                return Verdict(Reason.DENIED, f"denied by rule {fact.text}", fact.at_ns, at)
+                return Verdict(
+                    Reason.DENIED, f"denied: {fact.text}", fact.at_ns, at, way=path_to(parts, at, fact.at_ns)
+                )
     return None
 
 
@@ -169,7 +187,7 @@ def _counts(stay: Stay, event: Event) -> bool:
 
 def _nearness(verdict: Verdict) -> int:
     if verdict.reason is Reason.NOT_SUBSCRIBED and verdict.unit:
-        return WANTED  # it was wanted, and came too late
+        return LEFT  # it was wanted, and came too late
     return NEARNESS.get(verdict.reason, WANTED)
 
 
@@ -185,7 +203,7 @@ def _of_stay(trail: Trail, broker: Address, stay: Stay, accepted: Acceptance, ev
     if ended_ns and ended_ns <= accepted.at_ns and _went_out_of_sight(trail, stay, accepted):
         if term is not None:
             return Verdict(Reason.NOT_MATCHED, term, stay.begun_ns, broker, subscriptions=number)
-        text = f"the durable subscription went from broker {where} to one that does not answer"
+        text = f"the durable subscription went from broker {where} to one that does not answer or is gone"
         return Verdict(Reason.UNKNOWN, text, ended_ns, broker, subscriptions=number)
     if ended_ns and ended_ns <= accepted.at_ns:
         text = f"the subscription at broker {where} had ended before the event was accepted: {stay.ending}"
@@ -207,7 +225,7 @@ def _of_stay(trail: Trail, broker: Address, stay: Stay, accepted: Acceptance, ev
 
 def _went_out_of_sight(trail: Trail, stay: Stay, accepted: Acceptance) -> bool:
     """Whether a durable subscription is kept elsewhere, and nobody who answered knows where it was then."""
-    if stay.ending != MOVED or not trail.silent:
+    if stay.ending != MOVED:
         return False
     return not any(
         other.durable
@@ -237,10 +255,17 @@ def _mortal(trail: Trail, found: Verdict, accepted: Acceptance) -> Verdict:
     ttl_ms = trail.frame.ttl_ms
     if found.reason not in (Reason.WAITING, Reason.NO_ROUTE) or ttl_ms == NO_TTL:
         return found
-    until_ns = accepted.at_ns + ttl_ms * MILLISECOND_NS
+    until_ns = _read_ns(trail.parts, accepted) + ttl_ms * MILLISECOND_NS
     if until_ns > trail.now_ns:
         return found
     return replace(found, reason=Reason.EXPIRED, text="its time to live was over on the way", at_ns=until_ns)
+
+
+def _read_ns(parts: Mapping[Address, Told], accepted: Acceptance) -> int:
+    """Since when the time to live runs that the frame tells: where it came from another broker, since it was there."""
+    if any(fact.what is What.ACCEPTED for told in parts.values() for fact in told.facts):
+        return accepted.at_ns
+    return next((told.facts[0].at_ns for told in parts.values() if told.frame and told.facts), accepted.at_ns)
 
 
 def _term(stay: Stay, event: Event) -> str | None:

@@ -34,6 +34,8 @@ TOPIC, SELECTOR, TO = KINDS.index("topic"), KINDS.index("selector"), KINDS.index
 #: What a client may subscribe with: somebody's id is no constraint of others.
 SUBSCRIBED: tuple[str, ...] = KINDS[:TO]
 
+#: What a selector may ask for that is another one for every event.
+UNTIMELY = (b"JMSTimestamp", b"JMSMessageID")
 #: Constraints that are remembered as read: those of a super-cluster, 200 bytes each.
 READ_CACHE = 1 << 14
 
@@ -58,6 +60,11 @@ class Want:
     def constraint(self) -> Constraint:
         constraint: Constraint = _decoder.decode(self.payload)
         return constraint
+
+    @property
+    def is_untimely(self) -> bool:
+        """Whether it may tell two events apart by when they were published, or by their ids. Never wrongly false."""
+        return self.kind == SELECTOR and any(name in self.payload for name in UNTIMELY)
 
     @property
     def bucket(self) -> tuple[int, str]:

@@ -22,6 +22,7 @@ import struct
 
 import msgspec
 
+from veena.core.ask_frames import AskExplain, AskReport, AskTrace, TellExplained, TellReport, TellTraced
 from veena.core.client_frames import (
     Acknowledged,
     AskAdvertise,
@@ -53,6 +54,7 @@ from veena.core.client_frames import (
     TellWanted,
 )
 from veena.core.discovery_frames import Ask, Found, Shelf, ShelfRequest, Standing, StandingRequest
+from veena.core.event_burst import BurstReader, EventBurst
 from veena.core.event_frame import COPY_BELOW, EventCodec, EventFrame, check_max_frame
 from veena.core.frames import (
     MAX_REASON,
@@ -72,6 +74,7 @@ from veena.core.frames import (
     Routed,
 )
 from veena.core.interest_frames import FarDigest, FarHave, FarInterest, Have, Interest
+from veena.core.locator_frames import AskLocate, TellLocated
 from veena.core.setup_frames import (
     ClientRenumber,
     Contacts,
@@ -178,6 +181,14 @@ KINDS: dict[int, type[Frame]] = {
     89: TellWanted,
     90: TellRedirect,
     91: Farewell,
+    92: AskTrace,
+    93: AskExplain,
+    94: AskReport,
+    95: TellTraced,
+    96: TellExplained,
+    97: TellReport,
+    100: AskLocate,
+    101: TellLocated,
 }
 
 HELLO = 1
@@ -186,6 +197,9 @@ CLIENT_HELLO = 64
 _kinds = {frame: kind for kind, frame in KINDS.items()}
 _decoders = {kind: msgspec.msgpack.Decoder(frame) for kind, frame in KINDS.items()}
 _encoder = msgspec.msgpack.Encoder()
+
+#: A partial frame up to this size is joined with the read behind it; a longer one is collected by itself.
+JOIN_BELOW = 16 * 1024
 
 #: The longest control frame by kind; 0 where there is no such kind.
 _CONTROL_LIMITS = tuple(MAX_CONTROL_FRAME if kind in KINDS else 0 for kind in range(256))
@@ -231,7 +245,7 @@ class Decoder:
     `codec` reads event frames; a broker knows it from its configuration, a client sets it when the Hello has come.
     """
 
-    __slots__ = ("_error", "_max_frame", "_partial", "codec")
+    __slots__ = ("_bursts", "_error", "_max_frame", "_partial", "codec")
 
     def __init__(self, codec: EventCodec | None = None, max_frame: int = DEFAULT_MAX_FRAME) -> None:
         self.codec = codec
@@ -239,6 +253,7 @@ class Decoder:
         #: The beginning of one frame, never more.
         self._partial = bytearray()
         self._error: RemoteProtocolError | None = None
+        self._bursts: BurstReader | None = None
 
     @property
     def buffered(self) -> int:
@@ -260,6 +275,56 @@ class Decoder:
             self._partial = bytearray()
             raise
         return frames
+
+    def feed_bursts(self, data: bytes) -> list[Frame | EventBurst]:
+        """The same for a broker that listens to a client: events in bursts, and no numbers."""
+        if self._error is not None:
+            raise RemoteProtocolError(str(self._error), self._error.reply)
+        found: list[Frame | EventBurst] = []
+        try:
+            if 0 < len(self._partial) < JOIN_BELOW:
+                # One copy of the read, so that a burst does not end where a read does.
+                data = bytes(self._partial) + data
+                self._partial = bytearray()
+            self._find_bursts(data, found)
+        except RemoteProtocolError as error:
+            self._error = error
+            self._partial = bytearray()
+            raise
+        return found
+
+    def _find_bursts(self, data: bytes, found: list[Frame | EventBurst]) -> None:
+        offset, end = 0, len(data)
+        if self._partial:
+            frames: list[Numbered] = []
+            offset = self._complete(data, frames)
+            found += [self._alone(frame) if isinstance(frame, EventFrame) else frame for _, frame in frames]
+        reader = self._bursts
+        if reader is None and self.codec is not None:
+            reader = self._bursts = BurstReader(self.codec)
+        unpack = HEADER.unpack_from
+        max_frame = self._max_frame
+        while end - offset >= HEADER_SIZE:
+            length, version, kind, flags, _ = unpack(data, offset)
+            limit = max_frame if kind == EVENT else _CONTROL_LIMITS[kind]
+            if not HEADER_SIZE <= length <= limit or not VERSION_LOW <= version <= VERSION:
+                _check_header(length, version, kind, limit)
+            if length > end - offset:
+                break
+            if kind == EVENT and reader is not None:
+                burst = reader.read(data, offset, end, length, flags)
+                found.append(burst)
+                offset += len(burst.data)
+            else:
+                found.append(_decode_control(data[offset + HEADER_SIZE : offset + length], kind, flags))
+                offset += length
+        if offset < end:
+            self._partial += data[offset:] if offset else data
+
+    def _alone(self, frame: EventFrame) -> EventBurst:
+        """A burst of one, of a long frame that came in pieces."""
+        assert self.codec is not None
+        return EventBurst(frame, frame.sequence, 1, frame.sequence, self.codec.encode(frame, 0), self.codec, frame)
 
     def _decode_all(self, data: bytes, frames: list[Numbered]) -> None:
         offset = self._complete(data, frames) if self._partial else 0

@@ -48,6 +48,9 @@ _HAS_INTEGER = 1
 #: fields present, time of publication in nanoseconds since 1970.
 _FIXED = struct.Struct(">Bq")
 _FIXED_WITH_INTEGER = struct.Struct(">BqI")
+#: Where a section has the time of publication: two events may differ in it and still be for the same receivers.
+TIME_OFFSET = 1
+TIME_SIZE = 8
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 WireValue = bool | int | float | str | Ext | None

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, MAX_LEVELS, Address
+from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, MAX_LEVELS, Address, Labels
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.core.wire_header import DEFAULT_MAX_FRAME, MAX_FRAME
 from veena.errors import ConfigError
@@ -67,6 +67,12 @@ class StoreSection(_Section, frozen=True):
     path: str | None = None
     #: An event that could not be delivered for so long is a dead letter.
     retention_s: Seconds = 3600.0
+    #: A durable client that comes from elsewhere gets nothing new for so long while what is kept for it there has not
+    #: come: time for a broker that was killed to be back. What comes later still comes, marked as late.
+    arrive_s: Seconds = 15.0
+    #: A broker that has been out of reach for so long is replaced as the home of its durable subscriptions by another
+    #: one of its cluster. 0, the default: by nobody.
+    standby_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
     #: For how long the log keeps what everybody has had, for `since` and for who reads it later.
     history_s: Seconds = 86400.0
     copies: Literal[1, 2] = 1
@@ -114,6 +120,25 @@ class LimitsSection(_Section, frozen=True):
     client: Limits = msgspec.field(default_factory=Limits)
 
 
+class LoadSection(_Section, frozen=True):
+    """What this broker serves well: above it, some clients are sent to brokers with room. 0 sets no limit."""
+
+    clients: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)] = 0
+    #: From clients and to them.
+    events_per_second: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
+
+
+class LocatorSection(_Section, frozen=True):
+    #: Answer clients who ask where to connect (`veena+locator://`).
+    serve: bool = False
+    #: Brokers whose load is asked for, beside those of the network file and those that are in touch anyway.
+    brokers: Places = msgspec.field(default_factory=list)
+    #: Networks of clients, such as "10.2.0.0/16", and the units that are nearest to them.
+    regions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: How often loads are asked for, and clients sent away if there are too many.
+    refresh_s: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 5.0
+
+
 class LogSection(_Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["plain", "json"] = "plain"
@@ -134,6 +159,8 @@ class Tables(_Section, frozen=True):
     tls: TlsSection = msgspec.field(default_factory=TlsSection)
     auth: AuthSection = msgspec.field(default_factory=AuthSection)
     limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
+    load: LoadSection = msgspec.field(default_factory=LoadSection)
+    locator: LocatorSection = msgspec.field(default_factory=LocatorSection)
     log: LogSection = msgspec.field(default_factory=LogSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
 
@@ -148,6 +175,12 @@ RELOADABLE = (
     ("limits", "client"),
     ("auth", "users_file"),
     ("links", "certificates"),
+    ("load", "clients"),
+    ("load", "events_per_second"),
+    ("locator", "serve"),
+    ("locator", "brokers"),
+    ("locator", "regions"),
+    ("locator", "refresh_s"),
 )
 
 
@@ -177,6 +210,8 @@ class Config:
     #: The addresses of all brokers of the network file; empty without one.
     members: tuple[Address, ...] = ()
     label: str = ""
+    #: The names of units by the network file.
+    labels: Labels | None = None
 
     def settings(self) -> Settings:
         tables = self.tables
@@ -195,6 +230,8 @@ class Config:
             top=tables.network.top,
             max_frame=tables.limits.frame_bytes,
             retention_ns=int(tables.store.retention_s * SECOND_NS),
+            arrive_ns=int(tables.store.arrive_s * SECOND_NS),
+            standby_ns=int(tables.store.standby_s * SECOND_NS),
             copies=tables.store.copies,
             records=tables.store.records,
             max_open=tables.limits.open_events,
@@ -214,7 +251,10 @@ class Config:
         server = None
         if certificate is not None and key is not None:
             server = server_context(certificate, key, authority, tls.clients)
-        return Secrets(server, client_context(authority, certificate, key), tuple(self.tables.auth.origins))
+        # Reading the system's authorities takes a tenth of a second: who has nothing to add dials with the default.
+        has_own = authority is not None or certificate is not None
+        client = client_context(authority, certificate, key) if has_own else None
+        return Secrets(server, client, tuple(self.tables.auth.origins))
 
     def trust(self) -> Trust:
         tables = self.tables

@@ -18,6 +18,7 @@ from veena.address import Address, parse_address
 from veena.errors import ConfigError, InvalidAddress
 from veena.runtime.config import Config, ConfigFaults, Neighbour, Tables
 from veena.runtime.network_file import Network, load_network
+from veena.runtime.regions import Regions
 from veena.runtime.transport_url import Url, is_loopback, parse_url
 
 #: A configuration is a page or two.
@@ -123,6 +124,7 @@ class _Reading:
         self._check_doors(tables, listen)
         self._check_tls(tables, [*listen, *dialled])
         self._check_files(tables)
+        self._urls("locator", "brokers", tables.locator.brokers)
         for reason in tables.limits.client.faults():
             self.fault(("limits", "client"), reason.split()[0], reason, "choose another value")
         if tables.links.retry_s_max < tables.links.retry_s:
@@ -145,11 +147,16 @@ class _Reading:
             neighbours=(*neighbours, *(Neighbour((str(url),)) for url in dialled)),
             members=tuple(broker.address for broker in network.brokers) if network is not None else (),
             label=label,
+            labels=None if network is None else network.labels,
         )
         try:
             config.settings()
         except ConfigError as error:
             self.fault(("limits",), error.entry, error.reason, error.remedy)
+        try:
+            Regions(tables.locator.regions, config.labels, config.levels, config.fanout)
+        except ValueError as error:
+            self.fault(("locator",), "regions", str(error), 'write { "10.2.0.0/16" = "SSC-A.SC-1" }')
         return config
 
     def _urls(self, section: str, key: str, texts: list[str]) -> list[Url]:

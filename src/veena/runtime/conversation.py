@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Literal
 
-from veena.core.boundary import ClientDown, ClientUp, Input, Welcome
+from veena.core.boundary import AcceptedRun, ClientDown, ClientUp, Input, Welcome
 from veena.core.client_frames import (
     AskRequest,
     AskWatch,
@@ -31,6 +31,7 @@ from veena.core.client_frames import (
     runs_of,
     shown,
 )
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.frames import MAX_RANGES, MAX_REASON, Frame
 from veena.core.service_boundary import SessionClear, SessionClogged
@@ -38,7 +39,7 @@ from veena.core.wire import Decoder, encode
 from veena.core.wire_header import VERSION, VERSION_LOW
 from veena.errors import AccessDenied, InvalidEvent, RemoteProtocolError, VeenaError
 from veena.event import EventId
-from veena.runtime.conversation_asks import HANDLERS, had_of, publish
+from veena.runtime.conversation_asks import HANDLERS, had_of, publish_all
 from veena.runtime.limits import Bucket, Limits
 from veena.runtime.rights import Rights
 from veena.runtime.stream import Bytes, Stream
@@ -106,16 +107,25 @@ class Conversation:
         house = self.house
         house.begin()
         try:
-            frames = self._decoder.feed(data if isinstance(data, bytes) else bytes(data))
+            frames = self._decoder.feed_bursts(data if isinstance(data, bytes) else bytes(data))
             events = 0
-            for _, frame in frames:
-                if type(frame) is EventFrame:
-                    events += 1
-                    publish(self, frame)
-                else:
-                    self._heed(frame)
+            bursts: list[EventBurst] = []
+            for frame in frames:
+                if type(frame) is EventBurst:
+                    events += frame.count
+                    bursts.append(frame)
+                    continue
+                if bursts:
+                    publish_all(self, bursts)
+                    bursts = []
+                assert isinstance(frame, Frame)
+                self._heed(frame)
                 if self.has_ended():
                     return
+            if bursts:
+                publish_all(self, bursts)
+            if self.has_ended():
+                return
             if frames:
                 self._heard = house.clock()
                 if events and self._buckets != (None, None):
@@ -136,6 +146,7 @@ class Conversation:
     def clogged(self) -> None:
         """It does not read: what it asks is not read either, so that its answers do not pile up."""
         self._progress, self._waiting = self.house.clock(), self.stream.waiting
+        self.house.log.noise("a client does not read", level=logging.INFO, client=self.name, waiting=self._waiting)
         self._hold("clogged")
         self.clog("stream")
 
@@ -167,8 +178,13 @@ class Conversation:
 
     # --- the beginning ---
 
-    def _heed(self, frame: Frame | EventFrame) -> None:
-        handler = None if isinstance(frame, EventFrame) else HANDLERS.get(type(frame))
+    @property
+    def batches(self) -> bool:
+        """Whether events may be given in batches: records are made of events one by one."""
+        return self.house.batches
+
+    def _heed(self, frame: Frame) -> None:
+        handler = HANDLERS.get(type(frame))
         if self.session:
             if handler is None:
                 raise RemoteProtocolError(f"{type(frame).__name__} has no place in a client's conversation")
@@ -279,7 +295,7 @@ class Conversation:
         if self._is_over:
             return
         if why not in ("bye", "closing"):
-            logger.info("client %s: %s: %s", self.name, why, reason)
+            self.house.log.noise("a conversation is ended", client=self.name, why=why, reason=reason)
         self._write()
         self.stream.write((encode(Farewell(why, reason[:MAX_REASON]), 0),))
         self._leave(lost, reason)
@@ -294,6 +310,10 @@ class Conversation:
         if self.session:
             logger.debug("client %s is gone: %s", self.name, reason)
             self.house.later(ClientDown(self.session, lost))
+
+    @property
+    def client_id(self) -> str:
+        return "" if self._hello is None else self._hello.client_id
 
     @property
     def name(self) -> str:
@@ -337,15 +357,26 @@ class Conversation:
             if len(self._accepted) == 1:
                 self.house.dirty(self)
 
+    def accepted_run(self, effect: AcceptedRun) -> None:
+        was_empty = not self._accepted
+        for sequence in range(effect.first, effect.last + 1):
+            place = (effect.timestamp, sequence)
+            if self.unaccepted.pop(place, 0) is None:
+                self._accepted.append(place)
+        if was_empty and self._accepted:
+            self.house.dirty(self)
+
     def denied(self, event_id: EventId, reason: str) -> None:
         self.unaccepted.pop((event_id.timestamp, event_id.sequence), None)
         why: Why = "busy" if reason.endswith(BUSY) else "store" if reason.endswith(DISK) else "invalid"
         self.refuse_event(event_id.timestamp, event_id.sequence, why, reason)
 
     def refuse_event(self, timestamp: int, sequence: int, why: Why, reason: str) -> None:
+        self.house.log.noise("an event is refused", client=self.name, why=why, reason=reason)
         self.say(TellDenied(timestamp, sequence, why, reason[:MAX_REASON]))
 
     def refuse(self, number: int, why: Why, reason: str) -> None:
+        self.house.log.noise("a wish is refused", client=self.name, why=why, reason=reason)
         self.say(TellRefused(number, why, reason[:MAX_REASON]))
 
     def subscription_refused(self, number: int, reason: str) -> None:
@@ -369,6 +400,14 @@ class Conversation:
         engines = self.subscriptions
         found = tuple(each for each in numbers if self.rights.may_read(event, engines.get(each, (None, False))[0]))
         return found or None
+
+    def why_unreadable(self, frame: EventFrame, numbers: tuple[int, ...]) -> str:
+        """The rule that forbids an event to the first of these subscriptions."""
+        assert self.rights is not None
+        try:
+            return self.rights.why_not_read(frame.event(), self.subscriptions.get(numbers[0], (None, False))[0])
+        except InvalidEvent as error:
+            return f"what cannot be read is not handed to clients with rules: {error}"
 
     # --- holding back ---
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from veena.core.boundary import Acknowledge, Forget, Had, Publish, Subscribe, Unsubscribe
+from veena.core.boundary import Acknowledge, Forget, Had, Publish, PublishBatch, Subscribe, Unsubscribe
 from veena.core.client_frames import (
     MAX_ROWS,
     Acknowledged,
@@ -37,6 +37,7 @@ from veena.core.client_frames import (
 )
 from veena.core.digest import ANY_STRUCTURED, required_atom
 from veena.core.discovery_boundary import Advertise, Answer, FoundAdvert, Query, Withdraw
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import PRIORITY_MASK, RELIABLE, EventFrame
 from veena.core.frames import MAX_REASON, Frame, Goodbye, Heartbeat
 from veena.core.service_boundary import AskWanted, Unwatch
@@ -46,6 +47,7 @@ from veena.core.wire_faults import DECODE_ERRORS, explain
 from veena.errors import InvalidConstraint, InvalidEvent, RemoteProtocolError
 from veena.event import EventId
 from veena.matching.engine import Constraint
+from veena.runtime.conversation_past import ASKS
 
 if TYPE_CHECKING:
     from veena.runtime.conversation import Conversation
@@ -82,6 +84,37 @@ def publish(who: Conversation, frame: EventFrame) -> None:
         who.give(Request(who.session, about.number, frame, about.deadline_ms, about.answers))
     else:
         who.give(Publish(who.session, frame))
+
+
+def publish_all(who: Conversation, bursts: list[EventBurst]) -> None:
+    """The events of a read, as far as nothing else came between them: in one go where nothing stands against it."""
+    batch: list[EventBurst] = []
+    for burst in bursts:
+        if who.batches and _is_allowed(who, burst):
+            batch.append(burst)
+            continue
+        if batch:
+            who.give(PublishBatch(who.session, batch))
+            batch = []
+        for frame in burst.frames():
+            publish(who, frame)
+    if batch:
+        who.give(PublishBatch(who.session, batch))
+
+
+def _is_allowed(who: Conversation, burst: EventBurst) -> bool:
+    """Whether all events of a burst are to be published, and nothing has to be said of any of them."""
+    like = burst.like
+    if who.about is not None or like.flags & ~(RELIABLE | PRIORITY_MASK):
+        return False
+    if who.rights is not None and _denied(who, like) is not None:
+        return False
+    if like.flags & RELIABLE:
+        if len(who.unaccepted) + burst.count > who.limits.unaccepted:
+            return False
+        for sequence in burst.sequences():
+            who.unaccepted[like.timestamp, sequence] = None
+    return True
 
 
 def _denied(who: Conversation, frame: EventFrame) -> str | None:
@@ -299,6 +332,7 @@ HANDLERS: dict[type[Frame], Callable[[Conversation, Any], None]] = {
     AskAdvertise: _advertise,
     AskWithdraw: _withdraw,
     AskQuery: _query,
+    **ASKS,
     Pause: lambda who, frame: who.clog("client"),
     Resume: lambda who, frame: who.unclog("client"),
     Heartbeat: _heartbeat,

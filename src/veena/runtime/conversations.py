@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from veena.address import Unit
 from veena.core.boundary import (
     Accepted,
+    AcceptedRun,
     Acknowledge,
     Active,
     ClientRefused,
     Deliver,
+    DeliverBurst,
     Input,
     PublishRefused,
     ToClient,
@@ -56,6 +59,7 @@ from veena.core.event_frame import (
     EventCodec,
     EventFrame,
 )
+from veena.core.explain_boundary import Denied
 from veena.core.frames import MAX_REASON
 from veena.core.service_boundary import CloseSession, Dropped, Pause, Wanted
 from veena.core.service_boundary import Resume as ResumeEffect
@@ -64,6 +68,8 @@ from veena.core.settings import Settings
 from veena.core.wire import encode
 from veena.runtime.conversation import Conversation
 from veena.runtime.conversation_asks import answer_frames
+from veena.runtime.conversation_past import TELLS
+from veena.runtime.logs import Log
 from veena.runtime.stream import Bytes, Listener, Stream
 from veena.runtime.users import Users
 
@@ -122,6 +128,8 @@ class Conversations:
         self.settings = settings
         self.users = users or Users()
         self.clock = clock
+        #: What clients can cause at will is told, but not as often as they cause it.
+        self.log = Log(logger)
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: By session; and all, those that have none yet included.
         self.sessions: dict[int, Conversation] = {}
@@ -130,17 +138,23 @@ class Conversations:
         self.by_principal: dict[str, int] = {}
         #: Where clients are sent instead, while this broker is being emptied.
         self.elsewhere: tuple[str, ...] | None = None
+        #: What this broker says of itself when asked, as JSON; and the names of units, where there is a network file.
+        self.reports: dict[str, Callable[[], bytes]] = {}
+        self.label_of: Callable[[Unit], str | None] = lambda unit: None
         self._next = 0
         self._dirty: list[Conversation] = []
         self._depth = 0
         self._later: list[Input] = []
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
+        #: Whether events may be given to the driver in batches: not while records are made of each.
+        self.batches = True
         self.attached = self.refused = self.at_fault = self.lost = 0
         self._delivered = self._withheld = 0
         self._tellers: dict[type[Any], Callable[[Conversation, Any], None]] = {
             Welcome: Conversation.welcomed,
             Accepted: lambda who, effect: who.accepted_event(effect.id),
+            AcceptedRun: Conversation.accepted_run,
             PublishRefused: lambda who, effect: who.denied(effect.id, effect.reason),
             ClientRefused: self._refused,
             Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
@@ -159,6 +173,7 @@ class Conversations:
             AdvertRefused: self._advert_refused,
             Answer: lambda who, effect: who.say(*answer_frames(effect)),
             QueryRefused: lambda who, effect: who.refuse(effect.number, "invalid", effect.reason),
+            **TELLS,
         }  # fmt: skip
 
     # --- the driver's side ---
@@ -184,6 +199,9 @@ class Conversations:
         for effect in effects:
             if type(effect) is Deliver:
                 self._deliver(effect)
+                continue
+            if type(effect) is DeliverBurst:
+                self._deliver_burst(effect)
                 continue
             who = sessions.get(getattr(effect, "session", 0))
             if who is not None:
@@ -243,10 +261,29 @@ class Conversations:
             who.parts += parts
             self._delivered += 1
 
+    def _deliver_burst(self, effect: DeliverBurst) -> None:
+        """All of it or nothing: what decides whether a client may read it is the same in all of its events."""
+        burst = effect.burst
+        data, sessions, dirty = burst.data, self.sessions, self._dirty
+        for session, found in effect.receivers:
+            who = sessions.get(session)
+            if who is None:
+                continue
+            numbers = found if who.rights is None else self._readable(who, burst.first, found)
+            if numbers is None:
+                continue
+            if not who.parts:
+                dirty.append(who)
+            if numbers != who.matched:
+                who.matched = numbers
+                who.parts.append(_matched(numbers))
+            who.parts.append(data)
+            self._delivered += burst.count
+
     def _parts(self, frame: EventFrame) -> tuple[bytes | memoryview, ...]:
         """An event as bytes, for everybody: a short one in one piece."""
         header = self.codec.header(
-            frame, 0, to_serve=0, served=frame.served, ttl_ms=frame.ttl_ms, flags=frame.flags & _DELIVERED_FLAGS
+            frame, 0, to_serve=0, served=0, ttl_ms=frame.ttl_ms, flags=frame.flags & _DELIVERED_FLAGS
         )
         tail = frame.tail
         return (header + tail,) if len(tail) < COPY_BELOW else (header, tail)
@@ -257,6 +294,8 @@ class Conversations:
         if readable == numbers:
             return numbers
         self._withheld += 1
+        if readable is None and self.settings.records != "off":
+            self.later(Denied(who.session, frame, who.why_unreadable(frame, numbers)))
         for number in numbers:
             # What is kept for a durable subscription must not wait for an event that it never gets.
             if number not in (readable or ()) and frame.reliable and who.is_durable(number):

@@ -108,6 +108,8 @@ class Driver:
         self._queue: deque[Input] = deque()
         self._is_busy = False
         self._is_over = self._is_arming = False
+        #: Something was handled that may have set a timer.
+        self._needs_arming = True
         self._sessions = 0
         self._inputs = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -167,6 +169,11 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
 
+    def abort(self) -> None:
+        """Handle nothing more, from now on, and break off every link."""
+        self._is_over = True
+        self.links.abort()
+
     def statistics(self) -> BrokerStatistics:
         return self.broker.statistics()
 
@@ -199,7 +206,7 @@ class Driver:
             raise
         finally:
             self._is_busy = False
-        if not self._is_arming:
+        if self._needs_arming and not self._is_arming:
             self._is_arming = True
             asyncio.get_running_loop().call_soon(self._arm)
         if wrong is not None:
@@ -209,6 +216,7 @@ class Driver:
         self._inputs += 1
         now_ns = self._clock()
         effects = self.broker.tick(now_ns) if given is None else self.broker.handle(given, now_ns)
+        self._needs_arming = self._needs_arming or not self.broker.was_plain
         if self.recorder is not None:
             self.recorder.saw(given, effects, now_ns)
         self._carry_out(effects)
@@ -229,7 +237,7 @@ class Driver:
 
     def _arm(self) -> None:
         """One timer; it may ring too early, never too late. Set once a turn of the loop, not once an input."""
-        self._is_arming = False
+        self._is_arming = self._needs_arming = False
         due = self.broker.next_wakeup()
         if due is None or self._is_over or (self._timer is not None and self._wake_ns <= due):
             return

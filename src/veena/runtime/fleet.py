@@ -68,6 +68,7 @@ class Fleet:
         *,
         restart: bool = False,
         settings: str = "",
+        records: str = "off",
         on_up: Callable[[Member], None] = lambda member: None,
         on_exit: Callable[[Member, int], None] = lambda member, code: None,
     ) -> None:
@@ -81,6 +82,7 @@ class Fleet:
         ]
         self._restart = restart
         self._settings = settings
+        self._records = records
         self._on_up = on_up
         self._on_exit = on_exit
         self._tasks: list[asyncio.Task[None]] = []
@@ -88,6 +90,12 @@ class Fleet:
         self._is_stopping = self._is_started = False
         self._news = asyncio.Event()
         self._trouble: ConfigError | None = None
+        #: (who dials, whom) -> where it dials instead.
+        self._detours: dict[tuple[str, str], str] = {}
+
+    def divert(self, dialling: str, dialled: str, url: str) -> None:
+        """Let one broker reach another by this URL; before the fleet starts."""
+        self._detours[dialling, dialled] = url
 
     async def start(self) -> None:
         """Start every broker; returns when each is in reach of all others. Raises ConfigError when one cannot start."""
@@ -146,7 +154,7 @@ class Fleet:
             member.exit_code, member.is_ready = code, False
             if not self._is_started and not (self._restart and member.listening.is_set()):
                 self._trouble = ConfigError(
-                    str(member.log), member.label, f"did not start (exit code {code}): {_last_lines(member.log)}",
+                    str(member.log), member.label, f"did not start (exit code {code}): {last_lines(member.log)}",
                     "mend that, then start the network again",
                 )  # fmt: skip
                 self._news.set()
@@ -163,7 +171,7 @@ class Fleet:
         member.starts += 1
         async with self._starting:
             with member.log.open("ab") as log:
-                process = member.process = await _spawn(member.directory / "broker.toml", log)
+                process = member.process = await spawn(member.directory / "broker.toml", log)
             try:
                 await self._read_line(member, process)
             except BaseException:
@@ -192,14 +200,22 @@ class Fleet:
     def _write_config(self, member: Member) -> None:
         member.directory.mkdir(parents=True, exist_ok=True)
         listen = ", ".join(json.dumps(url) for url in member.entry.listen)
+        detours = {dialled: url for (dialling, dialled), url in self._detours.items() if dialling == member.label}
+        if detours:
+            seen = tuple(
+                replace(entry, listen=(detours[entry.label],)) if entry.label in detours else entry
+                for entry in self.network.brokers
+            )
+            (member.directory / "network.toml").write_text(dump_network(replace(self.network, brokers=seen)))
         lines = [
             "[broker]",
-            'network = "../network.toml"',
+            f'network = "{"" if detours else "../"}network.toml"',
             f"label = {json.dumps(member.label)}",
             f"listen = [{listen}]",
             "",
             "[store]",
             'path = "store"',
+            f"records = {json.dumps(self._records)}",
             "",
             self._settings,
         ]
@@ -238,7 +254,8 @@ def _check_transports(network: Network) -> None:
             raise ConfigError(network.name, entry, reason, f"use one of {', '.join(sorted(LOCAL_TRANSPORTS))}")
 
 
-async def _spawn(config: Path, log: IO[bytes]) -> asyncio.subprocess.Process:
+async def spawn(config: Path, log: IO[bytes]) -> asyncio.subprocess.Process:
+    """A broker's process; it ends when the one that started it does."""
     # A session of its own: Ctrl-C is for this process, which stops the brokers in good order.
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "veena.cli", "broker", "run", "--json", "--until-stdin-closes", "--config", str(config),
@@ -246,7 +263,8 @@ async def _spawn(config: Path, log: IO[bytes]) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
-def _last_lines(path: Path) -> str:
+def last_lines(path: Path) -> str:
+    """What a broker said last."""
     try:
         return " / ".join(path.read_text(errors="replace").splitlines()[-LAST_LINES:]) or "it said nothing"
     except OSError:

@@ -113,6 +113,12 @@ class Links:
             end.stream.close("this broker is stopping")
         self._ends.clear()
 
+    def abort(self) -> None:
+        """Break off every link without a word; `stop` is still to be called."""
+        ends, self._ends = list(self._ends.values()), {}
+        for end in ends:
+            end.stream.abort("killed")
+
     def __len__(self) -> int:
         return len(self._ends)
 

@@ -19,8 +19,9 @@ from veena.runtime.stream import Bytes, Listener, Stream
 
 #: Kinds that a broker begins with: Hello, and the questions of one that has no address yet.
 LINK_KINDS = frozenset((1, 32, 36))
-#: What a client begins with.
+#: What a client begins with, and who asks where to connect.
 CLIENT_HELLO = 64
+ASK_LOCATE = 100
 
 #: Takes a stream and what has come of it; who listens to it from now on.
 TakeOver = Callable[[Stream, bytes], Listener]
@@ -49,10 +50,18 @@ class EntranceStatistics:
 class Entrance:
     """All connections that others have made to this broker."""
 
-    def __init__(self, limits: EntranceLimits, links: TakeOver, clients: TakeOver, log: Log) -> None:
+    def __init__(
+        self,
+        limits: EntranceLimits,
+        links: TakeOver,
+        clients: TakeOver,
+        log: Log,
+        questions: TakeOver | None = None,
+    ) -> None:
         self.limits = limits
-        self._links = links
-        self._clients = clients
+        self._takers: dict[int, TakeOver] = {**dict.fromkeys(LINK_KINDS, links), CLIENT_HELLO: clients}
+        if questions is not None:
+            self._takers[ASK_LOCATE] = questions
         self._log = log
         self._inside: set[_Visitor] = set()
         #: The oldest first.
@@ -85,13 +94,19 @@ class Entrance:
         for visitor in list(self._strangers):
             visitor.stream.abort(reason)
 
+    def abort(self, reason: str) -> None:
+        """Let nobody in any more, and break off every connection."""
+        self.close(reason)
+        for visitor in list(self._inside):
+            visitor.stream.abort(reason)
+
     def statistics(self) -> EntranceStatistics:
         return EntranceStatistics(len(self._inside), len(self._strangers), self._accepted, self._refused)
 
     def identify(self, visitor: _Visitor, data: bytes) -> Listener | None:
         """Who takes over what began with these bytes; None for noise."""
         length, _, kind, _, _ = HEADER.unpack_from(data)
-        take_over = self._links if kind in LINK_KINDS else self._clients if kind == CLIENT_HELLO else None
+        take_over = self._takers.get(kind)
         if take_over is None or not HEADER_SIZE <= length <= MAX_CONTROL_FRAME:
             visitor.turn_away(f"the first frame has kind {kind} and {length} bytes: no Hello of a broker or a client")
             return None

@@ -42,6 +42,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_client_events_dropped", "Events that slow clients missed.", lambda s: s.broker.outlet.dropped),
     ("veena_clients_attached", "Clients that were let in.", lambda s: s.clients.attached),
     ("veena_clients_refused", "Clients that were not let in.", lambda s: s.clients.refused),
+    ("veena_clients_moved", "Clients sent to brokers with room.", lambda s: s.locator.moved),
     ("veena_connections_accepted", "Connections whose first frame was right.", lambda s: s.entrance.accepted),
     ("veena_connections_refused", "Connections that were turned away.", lambda s: s.entrance.refused),
     ("veena_store_writes", "Tickets that the disk has taken.", lambda s: s.store.stored),
@@ -52,6 +53,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
 GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("veena_uptime_seconds", "Since this process was started.", lambda s: s.uptime_s),
     ("veena_clients", "Clients attached.", lambda s: s.clients.clients),
+    ("veena_load", "What this broker has to do; 1 is all that it serves well.", lambda s: s.locator.load),
     ("veena_connections", "Connections that others have made.", lambda s: s.entrance.connections),
     ("veena_subscriptions", "Subscriptions of clients here.", lambda s: s.broker.profiles.subscriptions),
     ("veena_durable_subscriptions", "Durable subscriptions kept here.", lambda s: s.broker.durables.durables),

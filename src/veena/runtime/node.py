@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from veena.address import as_seen, format_address
+import veena
+from veena.address import Unit, as_seen, format_address
 from veena.core.boundary import Restart
 from veena.core.broker_statistics import BrokerStatistics
 from veena.core.disk import Disk, Identity
@@ -27,12 +29,16 @@ from veena.errors import ConfigError
 from veena.runtime.config import RELOADABLE, Config, changes
 from veena.runtime.conversations import Conversations, ConversationStatistics
 from veena.runtime.driver import Driver, FromDisk
-from veena.runtime.http import HttpServer
+from veena.runtime.http import HttpServer, status
 from veena.runtime.link_end import EndStatistics
 from veena.runtime.listener import Entrance, EntranceStatistics
+from veena.runtime.locator import Locator, LocatorStatistics
 from veena.runtime.logs import Log
+from veena.runtime.map_view import live_view
+from veena.runtime.memory import memory_bytes
 from veena.runtime.recorder import Recorder
 from veena.runtime.store import Store, StoreStatistics
+from veena.runtime.store_records import Passed
 from veena.runtime.store_retention import Retention
 from veena.runtime.stream import Listener, Stream
 from veena.runtime.tls import load_chain
@@ -60,6 +66,13 @@ class NodeStatistics:
     clients: ConversationStatistics
     entrance: EntranceStatistics
     store: StoreStatistics
+    version: str
+    #: The address as people write it, and how much of events is remembered for who asks afterwards.
+    address: str
+    records: str
+    pid: int
+    memory_bytes: int
+    locator: LocatorStatistics
 
 
 class Node:
@@ -76,13 +89,14 @@ class Node:
         self.ended = asyncio.Event()
         self._began = time.monotonic()
         self._limits = config.entrance_limits()
-        self._entrance = Entrance(self._limits, self._take_link, self._take_client, self.log)
+        self._entrance = Entrance(self._limits, self._take_link, self._take_client, self.log, self._take_question)
         self._secrets = NO_SECRETS
         self._servers: list[Server] = []
         self._temporary: Path | None = None
         self._store: Store | None = None
         self._driver: Driver | None = None
         self._clients: Conversations | None = None
+        self._locator: Locator | None = None
         self._http: HttpServer | None = None
         self._is_draining = False
         self._changed = asyncio.Event()
@@ -101,6 +115,16 @@ class Node:
     def store(self) -> Store:
         assert self._store is not None, "the broker is not started"
         return self._store
+
+    @property
+    def locator(self) -> Locator:
+        assert self._locator is not None, "the broker is not started"
+        return self._locator
+
+    @property
+    def secrets(self) -> Secrets:
+        """What it dials others with."""
+        return self._secrets
 
     # --- starting ---
 
@@ -122,20 +146,28 @@ class Node:
                 retry=self.config.retry(),
                 log=self.log,
             )
-            if self.store.keeps:
-                driver.recorder = Recorder(self.config.address, self.store.keeps, self.store.record)
+            if Passed in self.store.keeps:
+                driver.recorder = Recorder(self.store.record)
             driver.links.trust = self.config.trust()
             driver.on_change = self._changed.set
             driver.on_failure = self._fail
             driver.on_restart = self._fail
             self._clients = Conversations(driver, driver.broker.identity, driver.settings, users)
+            self._clients.batches = driver.recorder is None
+            self._clients.label_of = self._label_of
+            self._clients.reports = {
+                "status": lambda: status(self),
+                "map": lambda: json.dumps(self.topology()).encode(),
+            }
             driver.clients = self._clients
+            self._locator = Locator(self)
             await self._open_http()
         except BaseException:
             await self._release()
             raise
         driver.start()
         self._entrance.open()
+        self.locator.start()
         for neighbour in self.config.neighbours:
             driver.links.keep([parse_url(url) for url in neighbour.urls])
         self.log.info(
@@ -176,7 +208,11 @@ class Node:
                 history=section.history,
                 on_trouble=self._trouble,
             )
-            return store, store.load(Identity(config.name, config.address, 0))
+            try:
+                return store, store.load(Identity(config.name, config.address, 0))
+            except BaseException:
+                store.close()  # nobody else has it: the file would stay locked, and its threads would stay
+                raise
 
         self._store, disk = await asyncio.to_thread(open_it)
         found = disk.identity
@@ -228,6 +264,9 @@ class Node:
 
     def _take_client(self, stream: Stream, data: bytes) -> Listener:
         return self.clients.accept(stream, data)
+
+    def _take_question(self, stream: Stream, data: bytes) -> Listener:
+        return self.locator.accept(stream, data)
 
     def _take_answers(self, answers: list[FromDisk]) -> None:
         if self._driver is not None:
@@ -303,7 +342,26 @@ class Node:
             self.clients.statistics(),
             self._entrance.statistics(),
             self.store.statistics(),
+            veena.__version__,
+            format_address(self.config.address),
+            self.driver.settings.records,
+            os.getpid(),
+            memory_bytes(),
+            self.locator.statistics(),
         )
+
+    def topology(self) -> dict[str, Any]:
+        """The network as this broker sees it now."""
+        return live_view(self.driver.broker, self.driver.links.statistics(), self.label)
+
+    def label(self, unit: Unit) -> str:
+        """A unit's name, or its address where the network file gives it none."""
+        return self._label_of(unit) or format_address(unit)
+
+    def _label_of(self, unit: Unit) -> str | None:
+        labels = self.config.labels
+        name = None if labels is None else labels.label(unit)
+        return None if name == format_address(unit) else name
 
     # --- stopping ---
 
@@ -329,11 +387,24 @@ class Node:
         await self._release()
         self.log.info("broker stopped", name=self.config.name)
 
+    async def kill(self) -> None:
+        """End without a word to anybody, as a crash would; what was accepted is on the disk."""
+        self._is_draining = True
+        for server in self._servers:
+            await server.close()
+        self.driver.abort()
+        self._entrance.abort("killed")
+        await asyncio.sleep(0)
+        self.clients.close()
+        await self._release()
+
     async def _release(self) -> None:
         for server in self._servers:
             await server.close()
         if self._http is not None:
             await self._http.close()
+        if self._locator is not None:
+            await self._locator.stop()
         if self._driver is not None:
             await self._driver.stop()
             await _until(lambda: not self._entrance.statistics().connections, LAST_WORDS_S)

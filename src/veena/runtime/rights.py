@@ -11,6 +11,8 @@ and to types of events (the header `type_name`). What no rule fits is denied.
 | `everything` | a constraint that any structured event might satisfy |
 | `advertise`, `query` | advertisements |
 | `watch` | asking whether anybody wants an event |
+| `explain` | asking which way an event went, and what became of it for other clients; only of events that may be read |
+| `status` | asking how a broker is doing and what it knows of the network |
 
 Subscriptions of engines without topics are allowed or denied as such; events that such a subscription gets are then
 tested by their own topic and type, so a denied topic is not read by way of another engine.
@@ -24,7 +26,7 @@ import msgspec
 
 from veena.event import Event
 
-Action = Literal["publish", "subscribe", "wide", "everything", "advertise", "query", "watch"]
+Action = Literal["publish", "subscribe", "wide", "everything", "advertise", "query", "watch", "explain", "status"]
 ACTIONS: tuple[str, ...] = get_args(Action)
 #: Rules of one role, and answers that are remembered for one client.
 MAX_RULES = 1000
@@ -84,6 +86,19 @@ class Rights:
             self._known[asked] = known
         return known
 
+    def deciding(
+        self, action: Action, engine: str | None = None, topic: str | None = None, kind: str | None = None
+    ) -> str:
+        """The rule that decides, in words."""
+        for number, rule in enumerate(self._rules, 1):
+            if rule.fits(action, engine, topic, kind):
+                named = {"engine": rule.engine, "topic": rule.topic, "type": rule.type}
+                words = [f"{name} {value}" for name, value in named.items() if value is not None]
+                named_actions = rule.allow or rule.deny
+                actions = named_actions if isinstance(named_actions, str) else ", ".join(named_actions)
+                return f"rule {number}: {' '.join(('allow' if rule.allow else 'deny', actions, *words))}"
+        return f"no rule allows {action}"
+
     def may_publish(self, event: Event) -> bool:
         """Whether the client may publish it, as far as each engine that will look at it is concerned."""
         kind = event_type(event)
@@ -92,6 +107,10 @@ class Rights:
     def may_read(self, event: Event, engine: str | None) -> bool:
         """Whether an event may be handed to the client, for a subscription of that engine."""
         return self.allows("subscribe", engine, event.topic, event_type(event))
+
+    def why_not_read(self, event: Event, engine: str | None) -> str:
+        """The rule by which an event is not handed to the client."""
+        return self.deciding("subscribe", engine, event.topic, event_type(event))
 
 
 def event_type(event: Event) -> str | None:

@@ -27,11 +27,12 @@ from typing import Literal
 from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS
 from veena.core.boundary import LogRead, Read, Stored, StoreFailed
 from veena.core.boundary import Store as StoreEffect
-from veena.core.disk import Disk, Identity, Write
+from veena.core.disk import Disk, Identity, Noted, Write
 from veena.core.event_frame import EventCodec
 from veena.core.wire_header import MAX_FRAME
 from veena.errors import StoreError
 from veena.event import EventId
+from veena.runtime.store_audit import Auditor
 from veena.runtime.store_faults import explained
 from veena.runtime.store_file import open_file
 from veena.runtime.store_query import MAX_HISTORY, Past, StoreQuery
@@ -93,6 +94,8 @@ class Store:
         """Open the file (a directory or a file; made if it is not there), or raise StoreError."""
         #: The records that these settings ask for: who makes one of another kind makes it in vain.
         self.keeps = kept_records(records, history)
+        self._notes_kept = records != "off"
+        self._auditor = Auditor(self.keeps)
         self._codec = EventCodec(levels, fanout, MAX_FRAME)
         self._give = answer
         self._on_trouble = on_trouble
@@ -108,7 +111,7 @@ class Store:
                 self._query.close()
             self._file.close()
             raise explained(error, self.path) from error
-        record_writer = RecordWriter(self._codec, self._standing, history != "none")
+        record_writer = RecordWriter(self._codec, self._standing, history != "none", self._auditor.rows)
         self._trimmer = Trimmer(self._standing, retention, history != "none", remember_ns)
         self._writer = Writer(
             self._file, self._codec, self._standing, record_writer, self._trimmer, retention, self._answered,
@@ -147,9 +150,10 @@ class Store:
 
     def load(self, default: Identity) -> Disk:
         """What a restart finds, before anything is submitted; `default` is who a broker is that was never here."""
+        self._auditor.host = default.address
         with closing(StoreQuery(self.path, self._codec)) as query:
             try:
-                return query.load(self._standing, default)
+                return query.load(self._standing, default, notes=self._notes_kept)
             except sqlite3.Error as error:
                 raise explained(error, self.path) from error
 
@@ -157,7 +161,14 @@ class Store:
         """Take an effect of the core; its answer comes by `answer`."""
         self._check_open()
         if isinstance(effect, StoreEffect):
-            self._writer.submit(effect.ticket, effect.writes)
+            noted = [write for write in effect.writes if type(write) is Noted]
+            if noted and len(noted) == len(effect.writes) and self._writer.stored:
+                # Nobody waits for these: they go along with what comes next, like records. The first answer of all
+                # says that the disk knows who this broker is, so it is not given for notes.
+                self._writer.note(noted)
+                self._hand([Stored(effect.ticket)])
+            else:
+                self._writer.submit(effect.ticket, effect.writes)
         else:
             with self._changed:
                 self._wanted.append(effect)

@@ -12,8 +12,8 @@ START_EMPTY = (
     " empty log (what was open is published again where copies = 2)"
 )
 DROP_DAMAGED = (
-    "stop the broker and restore a backup; or give up what is damaged and nothing else, with repair(path) of"
-    " veena.runtime.store_repair"
+    "stop the broker and restore a backup; or give up what is damaged and nothing else, with `veena broker check"
+    " --repair` and its --config or --data"
 )
 ROOM = "free some space there; the broker goes on by itself as soon as there is room"
 WRITABLE = "let the broker's user write to the file and to its directory, or give it another path"

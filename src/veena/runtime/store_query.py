@@ -23,6 +23,7 @@ from veena.errors import RemoteProtocolError, StoreError
 from veena.event import EventId
 from veena.runtime.store_faults import DROP_DAMAGED
 from veena.runtime.store_file import connect
+from veena.runtime.store_notes import read_notes
 from veena.runtime.store_records import BLOCK, TABLES
 from veena.runtime.store_rows import address_of, inboxes_of, is_moving, unpack_condition, unpack_inboxes
 from veena.runtime.store_schema import signed, unsigned
@@ -149,8 +150,8 @@ class StoreQuery:
         first = self._connection.execute("SELECT min(offset) FROM inbox WHERE inbox = ?", (inbox,)).fetchone()[0]
         return 1 << 62 if first is None else int(first)
 
-    def load(self, standing: Standing, default: Identity) -> Disk:
-        """What a restart needs."""
+    def load(self, standing: Standing, default: Identity, *, notes: bool = False) -> Disk:
+        """What a restart needs; with what the broker noted for explaining, if it is to go on noting."""
         rows = self._connection.execute
         row = rows("SELECT name, address, incarnation FROM identity").fetchone()
         disk = Disk(default if row is None else Identity(row[0], address_of(row[1]), unsigned(row[2])))
@@ -176,6 +177,8 @@ class StoreQuery:
             floor = disk.floors.setdefault(inbox, {})
             floor[publisher, unsigned(incarnation), lane] = (unsigned(stamp), sequence)
         disk.entries = sorted(self._needed(standing, disk), key=lambda entry: entry.offset)
+        if notes:
+            disk.noted = read_notes(self._connection)
         return disk
 
     def _registered(self) -> Iterator[Registered]:

@@ -10,28 +10,31 @@ something of it, once a block. So a busy client costs one row in 256, and a ques
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 from zlib import crc32
 
 import msgspec
 
-from veena.address import Address, format_address
+from veena.address import Address, Unit, format_address
+from veena.core.disk import Noted
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.errors import ConfigError
 from veena.event import EventId
 from veena.matching.engine import Constraint
+from veena.runtime.store_notes import write_notes
 from veena.runtime.store_rows import Row, pack_condition
 from veena.runtime.store_schema import signed
 from veena.runtime.store_standing import Standing
 
+Change = Literal["added", "active", "removed"]
 #: Rows that one note of a client's history covers; a power of two.
 BLOCK = 256
 #: Clients whose last block is remembered, so that it is not noted again.
 MAX_REMEMBERED = 1 << 16
 #: The tables of records, each numbered for itself; their second column is the time.
-TABLES = ("passed", "deliveries", "hops", "profiles")
+TABLES = ("passed", "deliveries", "hops", "profiles", "notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class Delivery:
     at_ns: int
     id: EventId
     clients: tuple[str, ...]
+    #: "redelivered" where it was handed over before and not acknowledged, "late" where later ones came first; "denied"
+    #: takes the row before it back: a rule of access forbade it at the last moment.
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +58,31 @@ class Hop:
     came_from: Address | None
     went_to: Address
     level: int
+    #: What this copy was for.
+    units: tuple[Unit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileChange:
-    """A client wants something, or no longer does."""
+    """A client wants something, all brokers that matter up to a level know it, or it no longer does."""
 
     at_ns: int
     client_id: str
     subscription: int
-    change: Literal["added", "removed"]
+    change: Change
     engine: str
     constraint: Constraint
     scope: int
+    session: int = 0
+    #: Acknowledged up to this level so far.
+    level: int = 0
+    durable: bool = False
+    #: The group that shares it.
+    group: str = ""
+    #: What the client's device can do and what it is cleared for.
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    #: How it ended.
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +93,7 @@ class Passed:
     frame: EventFrame
 
 
-Record = Delivery | Hop | ProfileChange | Passed
+Record = Delivery | Hop | ProfileChange | Passed | Noted
 Records = Literal["off", "deliveries", "all"]
 History = Literal["reliable", "all", "none"]
 
@@ -99,10 +117,18 @@ def kept_records(records: str, history: str) -> tuple[type[Record], ...]:
 class RecordWriter:
     """Rows of records, numbered on, and the notes of who is in them."""
 
-    def __init__(self, codec: EventCodec, standing: Standing, notes_published: bool) -> None:
+    def __init__(
+        self,
+        codec: EventCodec,
+        standing: Standing,
+        notes_published: bool,
+        audited: Callable[[Sequence[Noted]], list[Record]] = lambda noted: [],
+    ) -> None:
+        """`audited` makes the records that follow from what the broker noted."""
         self._codec = codec
         self._standing = standing
         self._notes_published = notes_published
+        self._audited = audited
         self._noted: dict[str, dict[bytes, int]] = {"produced": {}, "passed_by": {}, "consumed": {}}
 
     def published(self, connection: sqlite3.Connection, found: Iterable[tuple[bytes, int]]) -> None:
@@ -113,6 +139,10 @@ class RecordWriter:
     def write(self, connection: sqlite3.Connection, records: Sequence[Record]) -> dict[str, int]:
         """Write records within a transaction; what follows in each table once it is committed."""
         following: dict[str, int] = {}
+        noted = [each for each in records if type(each) is Noted]
+        if noted:
+            following["notes"] = write_notes(connection, noted, self._next("notes"))
+            records = [*records, *self._audited(noted)]
         passed = [each for each in records if type(each) is Passed]
         rows: list[Row] = []
         senders: list[tuple[bytes, int]] = []
@@ -125,18 +155,21 @@ class RecordWriter:
         deliveries = [each for each in records if type(each) is Delivery]
         rows, receivers = [], []
         for number, handed in enumerate(deliveries, self._next("deliveries")):
-            rows.append((number, handed.at_ns, *_id_row(handed.id), msgspec.msgpack.encode(handed.clients)))
+            rows.append(
+                (number, handed.at_ns, *_id_row(handed.id), msgspec.msgpack.encode(handed.clients), handed.mark)
+            )
             receivers += [(client.encode(), number) for client in handed.clients]
         self._insert(connection, "deliveries", rows, following)
         self._note(connection, "consumed", receivers)
         self._insert(connection, "hops", [
             (number, hop.at_ns, *_id_row(hop.id), None if hop.came_from is None else format_address(hop.came_from),
-             format_address(hop.went_to), hop.level)
+             format_address(hop.went_to), hop.level, " ".join(map(format_address, hop.units)))
             for number, hop in enumerate((each for each in records if type(each) is Hop), self._next("hops"))
         ], following)  # fmt: skip
         self._insert(connection, "profiles", [
             (number, each.at_ns, each.client_id, each.subscription, each.change, each.engine,
-             pack_condition(each.constraint), each.scope)
+             pack_condition(each.constraint), each.scope, each.session, each.level, each.durable, each.group,
+             msgspec.msgpack.encode(dict(each.attributes)) if each.attributes else None, each.ending)
             for number, each in enumerate(
                 (each for each in records if type(each) is ProfileChange), self._next("profiles")
             )

@@ -14,30 +14,42 @@ from pathlib import Path
 from zlib import crc32
 
 from veena.errors import StoreError
-from veena.runtime.store_faults import explained
+from veena.runtime.store_faults import DROP_DAMAGED, START_EMPTY, explained
 from veena.runtime.store_file import MAX_FAULTS, check, connect, open_file, store_path
 from veena.runtime.store_schema import check_ours
 
 #: Nobody waits for a broker that starts here.
 PATIENT_SECONDS = 3600.0
-#: The tables that hold events, with the column that addresses them.
-_HOLDERS = (("log", "offset"), ("kept", "number"), ("passed", "number"))
+#: The tables that hold events or notes of them, with the column that addresses a row and the one that is checked.
+_HOLDERS = (
+    ("log", "offset", "frame"),
+    ("kept", "number", "frame"),
+    ("passed", "number", "frame"),
+    ("notes", "number", "notes"),
+)
 
 
 def faults(path: Path, seconds: float = PATIENT_SECONDS) -> list[str]:
     """Everything that is wrong with a store, whether a broker has it open or not; [] when it is whole."""
+    return [error.reason for error in look(path, seconds)]
+
+
+def look(path: Path, seconds: float = PATIENT_SECONDS) -> list[StoreError]:
+    """The same, each fault with what to do about it."""
     file = store_path(path)
     try:
         with closing(connect(file, read_only=True)) as connection:
             check_ours(connection, file)
             found, is_whole = check(connection, "integrity_check", seconds)
             damaged = [f"{table} {number}: the checksum is wrong" for table, number in _damaged(connection)]
-    except sqlite3.Error as error:
-        return [str(explained(error, file))]
-    except StoreError as error:
-        return [str(error)]
-    found += damaged[:MAX_FAULTS]
-    return found if is_whole else [*found, f"not all was looked at within {seconds:g} seconds"]
+    except (sqlite3.Error, StoreError) as error:
+        return [explained(error, file)]
+    errors = [StoreError(str(file), fault, START_EMPTY) for fault in found]
+    errors += [StoreError(str(file), fault, DROP_DAMAGED) for fault in damaged[:MAX_FAULTS]]
+    if not is_whole:
+        reason = f"not all was looked at within {seconds:g} seconds"
+        errors.append(StoreError(str(file), reason, "look again when the disk has less to do"))
+    return errors
 
 
 def repair(path: Path) -> list[str]:
@@ -48,7 +60,7 @@ def repair(path: Path) -> list[str]:
         damaged = list(_damaged(connection))
         connection.execute("BEGIN IMMEDIATE")
         for table, number in damaged:
-            column = dict(_HOLDERS)[table]
+            column = next(column for name, column, _ in _HOLDERS if name == table)
             connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))  # noqa: S608 (a table of ours)
             if table == "log":
                 connection.execute("DELETE FROM inbox WHERE offset = ?", (number,))
@@ -61,7 +73,9 @@ def repair(path: Path) -> list[str]:
 
 
 def _damaged(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    for table, column in _HOLDERS:
-        for number, checksum, data in connection.execute(f"SELECT {column}, checksum, frame FROM {table}"):  # noqa: S608
+    for table, column, body in _HOLDERS:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+            continue  # the file is of an older version
+        for number, checksum, data in connection.execute(f"SELECT {column}, checksum, {body} FROM {table}"):  # noqa: S608
             if crc32(data) != checksum:
                 yield table, number

@@ -18,6 +18,7 @@ import msgspec
 
 from veena.address import Address, format_address, identifiers, parse_address
 from veena.core.disk import (
+    Entries,
     Entry,
     EventKey,
     Forgotten,
@@ -98,6 +99,8 @@ class Batch:
         self._unreached: dict[int, None] = {}
         self._reached: dict[int, int] = {}
         self._floors: dict[int, dict[Stream, Place]] = {}
+        #: What is written as records are.
+        self.noted: list[Noted] = []
 
     def add(self, write: Write) -> None:
         """One write after those before it."""
@@ -123,6 +126,27 @@ class Batch:
                 self._bits |= new
                 self._opened.update(dict.fromkeys(identifiers(new), offset))
         self._next_offset = offset + 1
+
+    def _entries(self, write: Entries) -> None:
+        """A burst: its frames are the bytes that came in, with their units filled in."""
+        size = self._codec.vector_size
+        vectors = write.to_serve.to_bytes(size, "big") + write.served.to_bytes(size, "big")
+        first, offset = write.burst.first, write.offset
+        publisher = bytes(first.tail[: first.publisher_length])
+        self.size += len(write.burst.data)
+        accepted_ns = write.accepted_ns
+        peak_ns = self._peak_ns = max(self._peak_ns, accepted_ns)
+        log, published = self._log, self.published
+        for data in write.burst.rows(vectors):
+            log += (offset, accepted_ns, peak_ns, crc32(data), None, data)
+            published.append((publisher, offset))
+            offset += 1
+        self._last_for_units = offset - 1
+        new = write.to_serve & ~self._bits
+        if new:
+            self._bits |= new
+            self._opened.update(dict.fromkeys(identifiers(new), write.offset))
+        self._next_offset = offset
 
     def _progress(self, write: Progress) -> None:
         for bit, cursor in write.cursors:
@@ -166,6 +190,9 @@ class Batch:
             self._unreached[inbox] = None
             self._reached.pop(inbox, None)
             self._floors.pop(inbox, None)
+
+    def _note(self, write: Noted) -> None:
+        self.noted.append(write)
 
     # --- the transaction ---
 
@@ -236,6 +263,7 @@ class Batch:
 _ADD: dict[type[Write], Callable[[Batch, Any], None]] = {
     Identity: Batch._set_identity,
     Entry: Batch._entry,
+    Entries: Batch._entries,
     Progress: Batch._progress,
     LastHad: Batch._last_had,
     Skip: Batch._skip,
@@ -245,9 +273,7 @@ _ADD: dict[type[Write], Callable[[Batch, Any], None]] = {
     Registered: Batch._register,
     Reached: Batch._reach,
     Forgotten: Batch._forget,
-    # What the core noted for explaining is not kept beyond its life: the store's own records outlive it, and after a
-    # restart an explanation names this gap.
-    Noted: lambda batch, write: None,
+    Noted: Batch._note,
 }
 
 

@@ -66,8 +66,29 @@ _VERSION_1: Migration = (
     "CREATE INDEX consumed_block ON consumed (block)",
 )
 
+#: What the broker noted for explaining (`store_notes`), and what audits need beyond the first version (`store_audit`).
+_VERSION_2: Migration = (
+    """CREATE TABLE notes (number INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, life_ns INTEGER NOT NULL,
+       checksum INTEGER NOT NULL, notes BLOB NOT NULL)""",
+    """CREATE TABLE stays (begun_ns INTEGER, session INTEGER, subscription INTEGER, ended_ns INTEGER NOT NULL,
+       stay BLOB NOT NULL, PRIMARY KEY (begun_ns, session, subscription)) WITHOUT ROWID""",
+    "CREATE TABLE lives (life_ns INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL)",
+    # '', 'redelivered', 'late' or 'denied'.
+    "ALTER TABLE deliveries ADD COLUMN mark TEXT NOT NULL DEFAULT ''",
+    # The units that the copy was for, joined by spaces.
+    "ALTER TABLE hops ADD COLUMN units TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE profiles ADD COLUMN session INTEGER NOT NULL DEFAULT 0",
+    # How far it was acknowledged by then: 0 is its own broker.
+    "ALTER TABLE profiles ADD COLUMN level INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE profiles ADD COLUMN durable INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE profiles ADD COLUMN shared TEXT NOT NULL DEFAULT ''",
+    # A msgpack map; NULL for none.
+    "ALTER TABLE profiles ADD COLUMN attributes BLOB",
+    "ALTER TABLE profiles ADD COLUMN ending TEXT NOT NULL DEFAULT ''",
+)
+
 #: Migration n leads from version n to n + 1. What was released is never changed, only followed by another.
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1,)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 
+from veena.runtime.store_notes import trim_notes
 from veena.runtime.store_records import BLOCK, TABLES
 from veena.runtime.store_retention import Need, Old, Retention, cut
 from veena.runtime.store_rows import unpack_inboxes
@@ -27,6 +28,7 @@ _RECORD_SIZES = {
     "deliveries": ("length(clients) + 80", "consumed"),
     "hops": ("100", None),
     "profiles": ("length(condition) + 100", None),
+    "notes": ("length(notes) + 40", None),
 }
 
 
@@ -54,6 +56,7 @@ class Trimmer:
                     f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE heard_ns < ? LIMIT ?)",  # noqa: S608
                     (before_ns, ROWS),
                 )
+            trim_notes(connection, now_ns - self._rules.age_ns, ROWS)
         self._rounds += 1
         return any(more)
 

@@ -8,7 +8,8 @@ Of a ticket that failed nothing is kept but the latest *state* (who the broker i
 subscriptions there are): the core goes on with that in memory whatever the disk does, so it goes along with the next
 transaction that succeeds. Events never do: their publishers were told that they were not taken.
 
-The invariant: what was answered `Stored` is synced, whole; what was answered `StoreFailed` left no event.
+The invariant: what was answered `Stored` is synced, whole; what was answered `StoreFailed` left no event. Notes alone
+(`Noted`) are not synced: nobody waits for them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from veena.core.boundary import Stored, StoreFailed
-from veena.core.disk import Entry, Forgotten, Identity, Kept, Known, Progress, Reached, Registered, Write
+from veena.core.disk import (
+    Entries,
+    Entry,
+    Forgotten,
+    Identity,
+    Kept,
+    Known,
+    Noted,
+    Progress,
+    Reached,
+    Registered,
+    Write,
+)
 from veena.core.event_frame import BACKLOG, EventCodec
 from veena.runtime.store_faults import explained, is_final
 from veena.runtime.store_file import StoreFile
@@ -37,8 +50,12 @@ GROUP_BYTES = 16 << 20
 MAX_WAITING = 200_000
 MAX_WAITING_BYTES = 512 << 20
 MAX_RECORDS = 100_000
-#: How long records wait for a transaction to go along with.
+#: Notes that wait for the disk: beyond this they are given up and counted, whatever they came along with.
+MAX_NOTES = 500_000
+#: How long records wait for a transaction to go along with, and notes: what a crash loses of these at most. So short
+#: that hardly an answer is lost, so long that a busy broker writes many at once.
 RECORD_SECONDS = 0.5
+NOTE_SECONDS = 0.02
 TRIM_SECONDS = 5.0
 #: How often a disk that failed is tried when nobody writes.
 RETRY_SECONDS = 1.0
@@ -60,6 +77,8 @@ class Ticket:
     writes: Sequence[Write]
     size: int
     refused: str | None = None
+    #: What was noted for explaining, with the signs of life.
+    notes: int = 0
 
 
 class Writer:
@@ -91,6 +110,7 @@ class Writer:
         self._waiting: list[Ticket] = []
         self._waiting_bytes = 0
         self._records: list[Record] = []
+        self._waiting_notes = 0
         self._readers: dict[str, int | None] = {}
         #: Of these what a transaction that failed leaves to the next one.
         self._late_readers: dict[str, int | None] = {}
@@ -115,12 +135,20 @@ class Writer:
     # --- from other threads ---
 
     def submit(self, number: int, writes: Sequence[Write]) -> None:
-        size = 0
+        size = notes = 0
         for write in writes:
             if type(write) is Entry or type(write) is Kept:
                 size += len(write.frame.tail)
-        ticket = Ticket(number, writes, size)
+            elif type(write) is Entries:
+                size += len(write.burst.data)
+            elif type(write) is Noted:
+                notes += 1 + len(write.notes)
+        ticket = Ticket(number, writes, size, notes=notes)
         with self._changed:
+            if notes and self._waiting_notes + notes > MAX_NOTES:
+                writes = ticket.writes = [write for write in writes if type(write) is not Noted]
+                self.records_lost += notes
+                ticket.notes = 0
             if len(self._waiting) >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
                 ticket.refused = (
                     f"{len(self._waiting)} writes of {self._waiting_bytes} bytes wait for the disk already: it is too"
@@ -129,16 +157,31 @@ class Writer:
                 ticket.writes, ticket.size = [write for write in writes if isinstance(write, STATE)], 0
             self._waiting.append(ticket)
             self._waiting_bytes += ticket.size
+            self._waiting_notes += ticket.notes
             self._changed.notify()
 
     def record(self, records: Sequence[Record]) -> None:
         with self._changed:
-            room = MAX_RECORDS - len(self._records)
+            room = max(0, MAX_RECORDS - len(self._records))
             if not self._records:
                 self._flush_at = time.monotonic() + RECORD_SECONDS
                 self._changed.notify()
             self._records += records[:room]
             self.records_lost += max(0, len(records) - room)
+
+    def note(self, noted: Sequence[Noted]) -> None:
+        """Keep notes that came alone, in their order with those that come with tickets."""
+        count = sum(1 + len(each.notes) for each in noted)
+        with self._changed:
+            if self._waiting_notes + count > MAX_NOTES:
+                self.records_lost += count
+                return
+            if not self._waiting_notes or not self._records:
+                due = time.monotonic() + NOTE_SECONDS
+                self._flush_at = min(self._flush_at, due) if self._records else due
+                self._changed.notify()
+            self._records += noted
+            self._waiting_notes += count
 
     def commit_reader(self, name: str, offset: int | None) -> None:
         with self._changed:
@@ -173,6 +216,7 @@ class Writer:
                     self._changed.wait(max(0.0, due - time.monotonic()))
                 group = self._take()
                 records, self._records = self._records, []
+                self._waiting_notes -= sum(1 + len(each.notes) for each in records if type(each) is Noted)
                 readers, self._readers = self._readers, {}
                 is_over = self._is_closing and not self._waiting
             self._commit(group, records, readers)
@@ -204,6 +248,7 @@ class Writer:
         self._last_writes = writes
         group, self._waiting = self._waiting[:at], self._waiting[at:]
         self._waiting_bytes -= size
+        self._waiting_notes -= sum(ticket.notes for ticket in group)
         return group
 
     def _commit(self, group: list[Ticket], records: list[Record], readers: dict[str, int | None]) -> None:
@@ -249,14 +294,22 @@ class Writer:
             batch = Batch(self._codec, self._standing)
             for owed in self._owed.values():
                 batch.add(owed)
+            is_synced = bool(self._owed or self.trouble)
             is_full = refusal(self.used_bytes, True, self._rules) is not None
             for ticket in group:
                 if is_full and ticket.refused is None:
                     ticket.refused = self._refusal(ticket)
+                is_synced = is_synced or not ticket.writes
                 for write in ticket.writes:
-                    if ticket.refused is None or isinstance(write, STATE):
+                    if type(write) is Noted and is_full:
+                        self.records_lost += 1 + len(write.notes)  # what is left is for events
+                    elif ticket.refused is None or isinstance(write, STATE):
                         batch.add(write)
-            self._transaction(batch, records, readers, bool(group or self._owed or self.trouble))
+                        is_synced = is_synced or type(write) is not Noted
+            if is_full:
+                self.records_lost += sum(1 + len(each.notes) for each in records if type(each) is Noted)
+                records = [each for each in records if type(each) is not Noted]
+            self._transaction(batch, [*records, *batch.noted], readers, is_synced)
         except Exception as error:  # the thread must live on: whoever waits is told what happened
             return self._failed(error)
         self._owed.clear()
@@ -282,13 +335,14 @@ class Writer:
         if not ticket.size:
             return None
         is_published = any(
-            isinstance(write, Entry) and not write.inboxes and not write.frame.flags & BACKLOG
+            isinstance(write, Entries)
+            or (isinstance(write, Entry) and not write.inboxes and not write.frame.flags & BACKLOG)
             for write in ticket.writes
         )
         return refusal(self.used_bytes, is_published, self._rules)
 
     def _transaction(
-        self, batch: Batch, records: list[Record], readers: dict[str, int | None], is_synced: bool
+        self, batch: Batch, records: Sequence[Record], readers: dict[str, int | None], is_synced: bool
     ) -> None:
         connection, standing = self._connection, self._standing
         self._set_synced(is_synced)

@@ -1,7 +1,8 @@
 """Who may attach: users with passwords (argon2), their roles and limits, from one TOML file.
 
     [user.alice]
-    password = "$argon2id$..."          # `veena.runtime.users.hash_password` makes it; or leave it out for TLS alone
+    password = "$argon2id$..."          # `veena users password` makes it; or leave it out for TLS or tokens alone
+    tokens = ["sha256:..."]             # for programs; `veena users token` makes one and what stands here for it
     roles = ["trader"]
     clients = ["alice", "desk-*"]       # the client ids that it may use; itself and `alice/...` when left out
     clearances = ["secret"]             # see `core/fitness`
@@ -14,16 +15,18 @@
     ]
 
 Without a file everybody may do everything, which is for a broker that only this machine reaches. With a file nobody
-attaches without a password, or a certificate in a user's name. As soon as it has roles, what no rule allows is denied;
-a file without roles only says who is let in.
+attaches without a password, a token, or a certificate in a user's name. As soon as it has roles, what no rule allows is
+denied; a file without roles only says who is let in.
 
-A password is checked in a thread, a few at a time: argon2 takes its time on purpose. An unknown user takes as long as a
-wrong password.
+A token is long and random, nobody guesses it, so a plain digest of it is enough and costs nothing to check. A password
+is checked in a thread, a few at a time: argon2 takes its time on purpose. An unknown user takes as long as a wrong
+password.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +48,9 @@ from veena.runtime.rights import MAX_RULES, Rights, Rule
 CHECKERS = 2
 MAX_WAITING = 256
 MAX_FILE_BYTES = 16 << 20
+#: Bytes of chance in a token.
+TOKEN_BYTES = 32
+_DIGEST = "sha256:"
 
 _hasher = PasswordHasher()
 
@@ -53,6 +59,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One entry of the file."""
 
     password: str = ""
+    #: Digests of what programs show instead of a password.
+    tokens: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     #: The labels that it is cleared for (`core/fitness`); what a client says of itself does not count.
@@ -91,6 +99,7 @@ class Users:
     ) -> None:
         """Without `users` everybody is let in and may do everything."""
         self._users = users
+        self._by_token = {digest: name for name, user in (users or {}).items() for digest in user.tokens}
         self._roles = roles or {}
         self._limits = limits or Limits()
         self._waiting = 0
@@ -110,9 +119,10 @@ class Users:
         """Who a client is; raise AccessDenied when that is not shown, or not for this client id."""
         if self._users is None:
             return self.anybody(hello)
-        name = hello.user or proven or hello.client_id
+        owner = self._owner(hello) if hello.token else None
+        name = owner or hello.user or proven or hello.client_id
         user = self._users.get(name)
-        if user is None or proven != name:
+        if owner is None and (user is None or proven != name):
             await self._check_password(name, user, hello.password)
         assert user is not None
         if not _may_be(name, user, hello.client_id):
@@ -124,6 +134,13 @@ class Users:
         if self._roles:
             rights = Rights(tuple(rule for role in user.roles for rule in self._roles[role]))
         return Principal(name, user.limits or self._limits, rights, user.clearances)
+
+    def _owner(self, hello: ClientHello) -> str:
+        """Whose token it is. By its digest: how long that takes tells nothing of the tokens that there are."""
+        owner = self._by_token.get(digest_of(hello.token))
+        if owner is None or hello.user not in ("", owner):
+            raise AccessDenied("the token is not known here, or not this user's: ask for a new one")
+        return owner
 
     async def _check_password(self, name: str, user: User | None, password: str) -> None:
         """Raise AccessDenied unless it is right; that no such user exists is not told."""
@@ -151,6 +168,16 @@ class Users:
 def hash_password(password: str) -> str:
     """What stands in the file for a password."""
     return _hasher.hash(password)
+
+
+def new_token() -> str:
+    """A secret for a program."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def digest_of(token: str) -> str:
+    """What stands in the file for a token."""
+    return _DIGEST + hashlib.sha256(token.encode()).hexdigest()
 
 
 def load_users(path: Path | str, limits: Limits | None = None) -> Users:
@@ -209,7 +236,16 @@ def _check_user(file: str, name: str, user: User, found: _File) -> None:
         if user.password:
             _hasher.check_needs_rehash(user.password)
     except InvalidHashError:
-        raise ConfigError(file, f"{where}, password", "is no argon2 hash", "make one with hash_password") from None
+        raise ConfigError(
+            file, f"{where}, password", "is no argon2 hash", "make one with `veena users password`"
+        ) from None
+    for digest in user.tokens:
+        if not digest.startswith(_DIGEST) or len(digest) != len(digest_of("")):
+            raise ConfigError(
+                file, f"{where}, tokens", f"{digest[:12]!r} is no digest", "make one with `veena users token`"
+            )
+        if sum(digest in each.tokens for each in found.user.values()) > 1:
+            raise ConfigError(file, f"{where}, tokens", "has the token of another user too", "make one for each")
 
 
 def _may_be(name: str, user: User, client_id: str) -> bool:

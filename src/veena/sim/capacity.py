@@ -31,7 +31,7 @@ def occupy(world: World, session: Session, sender: Address, frames: tuple[Number
     capacity = session.link.capacity
     if capacity is None:
         return world.now_ns
-    size = sum(len(world.encode(frame, number)) for number, frame in frames)
+    size = sum(len(world.passage.encode(frame, number)) for number, frame in frames)
     left_ns = max(world.now_ns, session.busy_until_ns.get(sender, 0)) + size * SECOND_NS // capacity
     session.busy_until_ns[sender] = left_ns
     world.at(left_ns, lambda: tell_room(world, session, sender))

@@ -6,7 +6,8 @@ published. Events on these topics are published at drawn brokers, and every copy
 (EXP-21, EXP-22, GUA-04, GUA-05, GUA-13).
 
 Topics are few enough for every digest to be exact, so that not one copy may go where nobody wants it. What was counted
-is also told in advance (`foretold`) from what brokers know: both must name the same links.
+is also told in advance (`foretold`) from what brokers know: both must name the same links. Thousands of brokers take
+long to learn all this from each other, so their table may be computed instead, by who sees the whole (`whole_view`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from veena.runtime.network_file import Network
 from veena.sim.baselines import Baselines
 from veena.sim.foretold import foretell
 from veena.sim.options import Options
+from veena.sim.whole_view import WholeView
 from veena.sim.world import ClientEffect, World
 
 #: Match rates in percent, with the most crossings allowed as a multiple of the optimum.
@@ -43,14 +45,18 @@ RATES = {100: 1.0, 50: 1.2, 25: 1.25, 10: 1.35, 5: 1.4, 1: 1.5, 0: 1.0}
 #: Half of the publisher's own unit of this level wants the event, nobody else; with the bar.
 LOCAL = {1: 1.1, 2: 1.2}
 UNITS = {1: "half of cluster", 2: "half of SC"}
-#: Topics of a row: enough to vary who wants what, few enough for a large network to learn in a minute.
+#: Topics of a match rate: enough to vary who wants what, few enough for a large network to learn in a minute.
 TOPICS_MIN, TOPICS_MAX, TOPICS_TIMES_BROKERS = 8, 40, 20_000
+#: Topics of a local row: units are small and differ, so it takes many of them to tell 1.08 from 1.12.
+LOCAL_TOPICS_MAX = 200
 #: Events of a row, unless told: as many as make about so many crossings when everybody wants them.
 EVENTS_MIN, EVENTS_MAX, EVENTS_TIMES_BROKERS = 24, 200, 60_000
+#: But no fewer than this on each topic.
+EVENTS_A_TOPIC = 2
 #: Maps, wants and events are where they belong long before this; virtual time in which nothing happens costs nothing.
 SETTLE_NS = 5 * SECOND_NS
 
-assert (len(RATES) + len(LOCAL)) * TOPICS_MAX <= MAX_ATOMS, "digests are to be exact"
+assert (len(RATES) + len(LOCAL)) * TOPICS_MAX <= MAX_ATOMS, "digests of all topics together are to be exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,28 +173,35 @@ class Line:
 
 
 def measure(
-    network: Network, events: int | None = None, seed: int = 1, say: Callable[[str], None] = lambda text: None
+    network: Network,
+    events: int | None = None,
+    seed: int = 1,
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    computed: bool = False,
 ) -> list[Line]:
-    """Run every row on one network, `events` events each."""
+    """Run every row on one network, `events` events each; `computed` ones are followed without any broker."""
     size = len(network.brokers)
-    events = events or min(max(EVENTS_MIN, EVENTS_TIMES_BROKERS // size), EVENTS_MAX)
-    topics = min(max(TOPICS_MIN, TOPICS_TIMES_BROKERS // size), TOPICS_MAX, events)
+    most = events or MAX_ATOMS
+    usual = min(max(EVENTS_MIN, EVENTS_TIMES_BROKERS // size), EVENTS_MAX)
+    topics = min(max(TOPICS_MIN, TOPICS_TIMES_BROKERS // size), TOPICS_MAX, most)
+    local_topics = min((MAX_ATOMS - len(RATES) * topics) // len(LOCAL), LOCAL_TOPICS_MAX, most)
     chance = Random(seed)
-    rows = draw_rows(network, topics, chance)
+    rows = draw_rows(network, topics, chance, local_topics)
     say("brokers learn their maps")
-    trial = Trial(network, seed)
+    trial = Computed(network) if computed else Trial(network, seed)
     say("clients subscribe")
     trial.subscribe(rows)
     lines = []
     for row in rows:
         say(row.interest)
-        shots = draw_shots(row, events, chance)
+        shots = draw_shots(row, events or max(usual, EVENTS_A_TOPIC * len(row.topics)), chance)
         lines.append(judge(trial, row, shots, trial.fire(shots)))
     return lines
 
 
-def draw_rows(network: Network, topics: int, chance: Random) -> list[Row]:
-    """Who wants which topic."""
+def draw_rows(network: Network, topics: int, chance: Random, local_topics: int | None = None) -> list[Row]:
+    """Who wants which topic; so many topics a row, and in rows of local interest."""
     everybody = tuple(broker.address for broker in network.brokers)
     rows = []
     for rate, bar in RATES.items():
@@ -199,7 +212,7 @@ def draw_rows(network: Network, topics: int, chance: Random) -> list[Row]:
         if level >= network.levels:
             continue
         local: list[Topic] = []
-        for number in range(topics):
+        for number in range(local_topics or topics):
             home = chance.choice(everybody)[: network.levels - level]
             inside = tuple(address for address in everybody if address[: len(home)] == home)
             wanting = tuple(sorted(chance.sample(inside, max(1, len(inside) // 2))))
@@ -252,6 +265,11 @@ class Trial:
             raise VeenaError(f"{self._accepted} of {len(shots)} events were accepted: a broker does not answer")
         return tallies
 
+    def foretold(self, shot: Shot) -> list[tuple[Address, Address]]:
+        """The copies that the event must make, by what each broker knows."""
+        brokers = {broker.identity.address: broker for broker in self.world.live()}
+        return list(foretell(brokers, shot.origin, Event(topic=shot.topic.name)).crossings)
+
     def _publish(self, shot: Shot) -> EventId:
         session = self._sessions[shot.origin]
         self._sequence += 1
@@ -274,24 +292,45 @@ class Trial:
         self._tallies[frame.id].crossings.append((sender, receiver))
 
 
-def judge(trial: Trial, row: Row, shots: Sequence[Shot], tallies: Sequence[Tally]) -> Line:
+class Computed:
+    """The same questions, answered by one who sees the whole network: no broker, no message."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.baselines = Baselines(network)
+        self._view = WholeView(network)
+
+    def subscribe(self, rows: Sequence[Row]) -> None:
+        """Everybody knows already."""
+
+    def fire(self, shots: Sequence[Shot]) -> list[Tally]:
+        return [self._tally(shot) for shot in shots]
+
+    def _tally(self, shot: Shot) -> Tally:
+        crossings = self.foretold(shot)
+        entered = {shot.origin, *(receiver for _, receiver in crossings)}
+        return Tally(crossings, Counter(address for address in shot.topic.wanting if address in entered))
+
+    def foretold(self, shot: Shot) -> list[tuple[Address, Address]]:
+        return self._view.crossings(shot.origin, shot.topic.wanting)
+
+
+def judge(trial: Trial | Computed, row: Row, shots: Sequence[Shot], tallies: Sequence[Tally]) -> Line:
     """Compare what was counted with the optimum and the other means."""
-    brokers = {broker.identity.address: broker for broker in trial.world.live()}
     subscribed = {address for topic in row.topics for address in topic.wanting}
     total: Counter[str] = Counter()
     ratios: list[float] = []
     most = 0
     for shot, tally in zip(shots, tallies, strict=True):
         counts = _counts(trial.baselines, shot, tally, subscribed)
-        foretold = foretell(brokers, shot.origin, Event(topic=shot.topic.name))
-        counts["unforetold"] = int(sorted(foretold.crossings) != sorted(tally.crossings))
+        counts["unforetold"] = int(sorted(trial.foretold(shot)) != sorted(tally.crossings))
         total.update(counts)
         most = max(most, *Counter(frozenset(crossing) for crossing in tally.crossings).values(), 0)
         if counts["optimum"]:
             ratios.append(counts["crossings"] / counts["optimum"])
     return Line(
         network=trial.network.name,
-        brokers=len(brokers),
+        brokers=len(trial.network.brokers),
         links=trial.baselines.links,
         interest=row.interest,
         events=len(shots),

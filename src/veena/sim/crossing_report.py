@@ -27,18 +27,19 @@ CAPTION = (
     " throw away. link: the most crossings of one link by one event; twice, vain: brokers entered twice, or for nobody,"
     " in all; missing: deliveries, in all."
 )
+COMPUTED = "Computed from the whole topology by the rules of routing, without brokers or messages."
 #: Wide enough for the tables: a narrower terminal wraps their lines, which is better than to lose digits.
 WIDTH = 150
 COLOURS = ("#2f7ed8", "#e8833a", "#3a9e5c", "#8a4fbf", "#c0392b", "#27313c")
 
 
-def show(lines: Sequence[Line]) -> None:
+def show(lines: Sequence[Line], *, computed: bool = False) -> None:
     """Print the tables, and what is worse than it may be."""
     console = Console()
     console.width = max(console.width, WIDTH)
     for table in tables(lines):
         console.print(table)
-    console.print(CAPTION, highlight=False)
+    console.print(f"{COMPUTED} {CAPTION}" if computed else CAPTION, highlight=False)
     for line in lines:
         for fault in line.faults:
             console.print(f"{line.network}, {line.interest}: {fault}", style="bold red", highlight=False)

@@ -2,9 +2,9 @@
 
 A durable subscription for the whole system is entitled to every reliable event that matches it and was accepted between
 the first time that it was acknowledged for its scope, at whatever broker, and its end, whether its client was there or
-not, and wherever. Excused is only what lay on a disk that is lost, at a broker where the subscription was kept then or
-came through later, what had to cross a unit that is in pieces for ever, and what a former home keeps because two losses
-for good keep the present one from being acknowledged (`acknowledgement`).
+not, and wherever. Excused is only what lay for it on as many lost disks as there are copies (`lost_disks`), what had to
+cross a unit that is in pieces for ever, and what a former home keeps because two losses for good keep the present one
+from being acknowledged (`acknowledgement`): of brokers, or of a way into a part of a unit, which looks the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from veena.address import Address, Unit, shared
 from veena.core.settings import SECOND_NS, Settings
 from veena.sim.durable_clients import DurableClients, DurableSubscription
+from veena.sim.lost_disks import LostDisks
 from veena.sim.population import AWAY_NS
 from veena.sim.traffic import Publication, Traffic
 from veena.sim.world import World
@@ -32,13 +33,19 @@ class DurableDeliveries:
     slowest_s: float
 
 
-def patience_ns(settings: Settings, deadline_ns: int) -> int:
+def patience_ns(settings: Settings, deadline_ns: int, has_losses: bool = False) -> int:
     """How long after the last fault a durable subscription has everything.
 
     Its client comes back; its wish is acknowledged (one deadline); then it asks for what is kept elsewhere, which comes
-    as events do (another); what may also come by itself is set aside on the way, at two brokers at most.
+    as events do (another); what may also come by itself is set aside on the way, at two brokers at most. Where brokers
+    are lost for good, another one has to take their place first, and to be heard: nobody waits for the lost any more
+    when its lease has ended.
     """
-    return AWAY_NS[1] + 2 * deadline_ns + 2 * (settings.arrive_ns + settings.merge_ns)
+    found = AWAY_NS[1] + 2 * deadline_ns + 2 * (settings.arrive_ns + settings.merge_ns)
+    confirmed_ns = settings.suspect_after_ns + settings.confirm_after_ns
+    return found + (
+        confirmed_ns + settings.standby_ns + 2 * settings.lease_ns if has_losses and settings.standby_ns else 0
+    )
 
 
 class DurableJudge:
@@ -54,23 +61,25 @@ class DurableJudge:
         self._deadline_ns = deadline_ns
         self._broken = world.oracle().broken_units()
         self._label = world.network.labels.label
+        self._lost = LostDisks(world)
 
     def deliveries(self) -> DurableDeliveries:
         expected = delivered = expired = 0
         slowest_ns = 0
         missing: list[str] = []
         excused: list[str] = []
-        patience = patience_ns(self._world.settings, self._deadline_ns)
+        patience = patience_ns(self._world.settings, self._deadline_ns, self._world.options.permanent > 0)
         for publication in self._traffic.publications:
             for each in self._clients.history:
                 if not self._is_entitled(publication, each):
                     continue
                 copy = each.got.get(publication)
-                took_ns = None if copy is None else copy.at_ns - max(self._healed_ns, publication.accepted_ns or 0)
+                due_ns = max(self._healed_ns, publication.accepted_ns or 0)
+                took_ns = None if copy is None else copy.at_ns - due_ns
                 if took_ns is not None and took_ns <= patience:
                     expected, delivered = expected + 1, delivered + 1
                     slowest_ns = max(slowest_ns, took_ns)
-                elif publication.event.ttl is not None and copy is None:
+                elif copy is None and publication.may_expire(due_ns + patience):
                     expired += 1
                 else:
                     what = self._told(publication, each, took_ns)
@@ -108,14 +117,19 @@ class DurableJudge:
     def _excuse(self, publication: Publication, each: DurableSubscription) -> str | None:
         """Why nobody could have delivered this; None when somebody should have."""
         homes = self._homes(publication, each)
-        lost = [broker for broker in homes if self._world.nodes[broker].lost]
-        if lost:
-            return f"it was kept on a disk that is lost ({', '.join(map(self._label, lost))})"
-        dead = sum(node.lost for node in self._world.nodes.values())
-        if each.stays[-1].active_ns is None and dead >= 2:
-            return f"it is kept until its new home is acknowledged, which waits for {dead} brokers that are lost"
-        around = _around([publication.origin, *homes])
-        if any(unit[: len(around)] == around for unit in self._broken):
+        gone = [broker for broker in homes if self._world.nodes[broker].lost]
+        if gone and not self._world.settings.standby_ns:
+            return f"it was kept on a disk that is lost ({', '.join(map(self._label, gone))}), and nobody stood by"
+        lost = dict.fromkeys(self._lost.keeping(publication.ids, (each.client.name, each.name)))
+        for home in homes:
+            lost |= dict.fromkeys(self._lost.holding_for(publication.ids, home))
+        if len(lost) >= self._world.settings.copies:
+            return f"it was kept on disks that are lost ({', '.join(map(self._label, lost))})"
+        losses = sum(node.lost for node in self._world.nodes.values()) + len(self._broken)
+        if each.stays[-1].active_ns is None and losses >= 2:
+            return f"it is kept until its new home is acknowledged, which waits for who is lost in {losses} places"
+        whole = around([publication.origin, *homes])
+        if any(unit[: len(whole)] == whole for unit in self._broken):
             return "a unit on the way is in pieces for ever"
         origin = publication.origin
         if self._world.nodes[origin].lost:
@@ -144,7 +158,7 @@ class DurableJudge:
         )
 
 
-def _around(places: list[Address]) -> Unit:
+def around(places: list[Address]) -> Unit:
     """The smallest unit that all of these are in."""
     first = places[0]
     return first[: min((shared(first, place) for place in places), default=0)]

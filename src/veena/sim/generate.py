@@ -11,6 +11,11 @@ grows with the network. Up to about a thousand brokers both shapes are small wor
 
 Gateways gather at few brokers, up to a limit each. Spread evenly they make clusters loose and ways a fourth longer
 (measured: 0.46 against 0.51, and 8.5 against 7.1 hops at 2,187 brokers), since every change of level costs extra hops.
+
+That is the `DENSE` shape. `SPARSE` has 1.7 links a broker instead of 3.4: a cluster is a ring of five or six with one
+chord, and fewer edges are added to the trees. Ways are longer, and it matters more which parts of them are shared. The
+bars of the crossing experiment come from networks of this shape, 502 brokers with 892 links and 2,912 with 4,970; of
+the same sizes these have 900 and 5,030.
 """
 
 from __future__ import annotations
@@ -25,13 +30,30 @@ from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, FANOUTS, MAX_LEVELS, L
 from veena.errors import InvalidAddress
 from veena.runtime.network_file import BrokerEntry, LinkEntry, Network
 
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the inside of units is drawn."""
+
+    #: Comes before the size in the name of a network.
+    name: str
+    #: Brokers that clusters aim at; None: it grows with the network.
+    cluster: int | None
+    #: Ring neighbours on each side.
+    reach: int
+    #: Links drawn across the ring, as a share of its brokers.
+    chords: float
+    #: Extra adjacencies beyond the tree, as a share of the sub-units.
+    extra: float
+
+
+#: A reach of three keeps the coefficient of a plain cluster at 0.6; gateways lower it a little.
+DENSE = Shape("generated", cluster=None, reach=3, chords=0.0, extra=0.6)
+SPARSE = Shape("sparse", cluster=6, reach=1, chords=0.25, extra=0.5)
+
 #: Clusters grow slowly with the network: 4 brokers at 27, 14 at 5,000, and no more than this while the levels suffice.
 CLUSTER_TARGET = 20
 CLUSTER_MIN = 3
-#: Ring neighbours on each side. Three keep the coefficient of a plain cluster at 0.6; gateways lower it a little.
-REACH = 3
-#: Extra adjacencies beyond the tree, as a share of the sub-units.
-EXTRA = 0.6
 #: Gateways that gather at one broker before the next one is used.
 GATEWAYS = 4
 #: Links of an adjacency where the units have so many brokers: one may fail.
@@ -49,6 +71,7 @@ def generate(
     name: str | None = None,
     cluster: int | None = None,
     long_links: float = 0.0,
+    shape: Shape = DENSE,
 ) -> Network:
     """A connected network of exactly so many brokers; the same arguments give the same network.
 
@@ -58,13 +81,13 @@ def generate(
     _check(brokers, levels, fanout, cluster)
     if not 0 <= long_links <= 1:
         raise InvalidAddress(f"long_links {long_links}: expected a share from 0 to 1")
-    size, branching = _shape(brokers, levels, fanout, cluster)
-    plan = _Plan(levels, size, branching, long_links, random.Random(seed), [], [], [0] * brokers)
+    size, branching = _sizes(brokers, levels, fanout, cluster or shape.cluster)
+    plan = _Plan(levels, size, branching, long_links, shape, random.Random(seed), [], [], [0] * brokers)
     _fill(plan, (), range(brokers), levels)
     labels = Labels(levels, fanout)
     entries = tuple(BrokerEntry(label, labels.add(label)) for label in _named(plan.addresses, levels))
     links = tuple(LinkEntry(plan.addresses[a], plan.addresses[b], level) for a, b, level in plan.links)
-    return Network(name or f"generated-{brokers}-{seed}", levels, fanout, labels, entries, links)
+    return Network(name or f"{shape.name}-{brokers}-{seed}", levels, fanout, labels, entries, links)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +98,7 @@ class _Plan:
     cluster: int
     branching: int
     long_links: float
+    shape: Shape
     chance: random.Random
     addresses: list[Unit]
     links: list[tuple[int, int, int]]
@@ -93,7 +117,7 @@ def _check(brokers: int, levels: int, fanout: int, cluster: int | None) -> None:
         raise InvalidAddress(f"clusters of {cluster}: expected 1 to {fanout}")
 
 
-def _shape(brokers: int, levels: int, fanout: int, cluster: int | None) -> tuple[int, int]:
+def _sizes(brokers: int, levels: int, fanout: int, cluster: int | None) -> tuple[int, int]:
     """Brokers a cluster, and sub-units of each larger unit, at most."""
     if levels == 1:
         return brokers, 1
@@ -110,13 +134,13 @@ def _fill(plan: _Plan, unit: Unit, places: range, level: int) -> None:
     """Draw the inside of one unit: its sub-units first, then the links that join them."""
     if level == 1:
         plan.addresses.extend((*unit, number) for number in range(len(places)))
-        plan.links.extend((places[a], places[b], 0) for a, b in _ring(len(places)))
+        plan.links.extend((places[a], places[b], 0) for a, b in _ring(len(places), plan))
         return
     size = plan.cluster * plan.branching ** (level - 2)
     parts = _divided(places, math.ceil(len(places) / size))
     for number, part in enumerate(parts):
         _fill(plan, (*unit, number), part, level - 1)
-    adjacencies = _adjacencies(len(parts), plan.chance)
+    adjacencies = _adjacencies(len(parts), plan)
     if not adjacencies:
         return
     share = math.ceil(plan.long_links * len(places) / len(adjacencies))
@@ -126,10 +150,14 @@ def _fill(plan: _Plan, unit: Unit, places: range, level: int) -> None:
         plan.links.extend((one, other, level - 1) for one, other in ends)
 
 
-def _ring(size: int) -> list[tuple[int, int]]:
-    """Ring and chords; a small one is a full mesh."""
-    edges = {tuple(sorted((at, (at + step) % size))) for at in range(size) for step in range(1, REACH + 1)}
-    return [(a, b) for a, b in sorted(edges) if a != b]
+def _ring(size: int, plan: _Plan) -> list[tuple[int, int]]:
+    """A ring and chords; a small one is a full mesh."""
+    steps = range(1, plan.shape.reach + 1)
+    edges = {tuple(sorted((at, (at + step) % size))) for at in range(size) for step in steps if step % size}
+    wanted = min(len(edges) + int(plan.shape.chords * size), size * (size - 1) // 2)
+    while len(edges) < wanted:
+        edges.add(tuple(sorted(plan.chance.sample(range(size), 2))))
+    return [(a, b) for a, b in sorted(edges)]
 
 
 def _divided(places: range, parts: int) -> list[range]:
@@ -138,10 +166,11 @@ def _divided(places: range, parts: int) -> list[range]:
     return [places[a:b] for a, b in itertools.pairwise(cuts)]
 
 
-def _adjacencies(units: int, chance: random.Random) -> list[tuple[int, int]]:
+def _adjacencies(units: int, plan: _Plan) -> list[tuple[int, int]]:
     """A random tree over the units, then extra edges."""
+    chance = plan.chance
     found = {(chance.randrange(at), at): None for at in range(1, units)}
-    wanted = min(len(found) + round(EXTRA * units), units * (units - 1) // 2)
+    wanted = min(len(found) + round(plan.shape.extra * units), units * (units - 1) // 2)
     while len(found) < wanted:
         a, b = sorted(chance.sample(range(units), 2))
         found[(a, b)] = None

@@ -3,8 +3,9 @@
 Entitled is a client whose subscription matched, was acknowledged for its scope when the event was accepted, and lasted
 until delivery or the end (I1). Whatever of that is not delivered within the deadline after the last fault healed is
 missing. Nothing is excused but what was lost with the only disk that held it, what is cut off for ever, and what was
-never accepted because its broker has no neighbour left to hold a second copy; all are named. The judge knows clients
-and topology, never a broker's state.
+never accepted because its broker has no neighbour left to hold a second copy, or to tell it who wants what; all are
+named. What has a time to live has expired only if that was over before it was due. The judge knows clients and
+topology, never a broker's state.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Judge:
                 elif took_ns is not None and took_ns <= deadline_ns(self._world.settings):
                     expected, delivered = expected + 1, delivered + 1
                     slowest_ns = max(slowest_ns, took_ns)
-                elif publication.event.ttl is not None and receipt is None:
+                elif receipt is None and publication.may_expire(due_ns + deadline_ns(self._world.settings)):
                     expired += 1
                 else:
                     what = self._told(publication, client, took_ns)
@@ -154,10 +155,11 @@ class Judge:
         return found, faults
 
     def _not_got(self, client: Client) -> int:
-        """How many events that match what a client wants, now, it did not get."""
+        """How many events that match what a client wants, or wanted before in its session, it did not get."""
+        wanted = [each for each in self._history if each.session == client.session]
         return sum(
             (publication, client) not in self._first
-            and any(each.matches(publication.event, publication.origin) for each in client.subscriptions.values())
+            and any(each.matches(publication.event, publication.origin) for each in wanted)
             for publication in self._traffic.publications
             if publication.origin
         )
@@ -209,17 +211,26 @@ class Judge:
         return [
             f"{publisher.name} at {self._label(publisher.broker)} still holds"
             f" {publication.ids[-1] if publication.ids else 'one that it could not send'}"
-            f"{': no other disk is left for its copy' if stranded else ''}"
+            f"{': no other disk is left for its copy, or nobody who knows its unit' if stranded else ''}"
             for publisher in self._traffic.publishers
             if self._is_stranded(publisher.broker) is stranded
             for publication in publisher.waiting
         ]
 
     def _is_stranded(self, broker: Address) -> bool:
-        """Whether a broker that needs two disks has no neighbour any more: then it accepts nothing (`copies`)."""
-        neighbours = (link.other(broker) for link in self._world.links_of(broker) if not link.cut)
-        alive = any(self._world.nodes[each].broker is not None for each in neighbours)
-        return self._world.settings.copies == 2 and not alive
+        """Whether a broker may accept nothing any more: it needs two disks and has no neighbour (`copies`), or there is
+        nobody to tell it who wants what: it came late and none of its unit is with it, or it is alone (`leases`)."""
+        node = self._world.nodes[broker]
+        links = (link for link in self._world.links_of(broker) if not link.cut)
+        alive = [link.other(broker) for link in links if self._world.nodes[link.other(broker)].broker is not None]
+        if not alive:
+            return self._world.settings.copies == 2 or node.disk.identity.incarnation > 1 or node.joined_ns is not None
+        own = [broker[:size] for size in range(1, len(broker))]
+        return node.joined_ns is not None and any(
+            any(other != broker and _is_in(other, unit) for other in self._world.nodes)
+            and not any(_is_in(other, unit) for other in alive)
+            for unit in own
+        )
 
     def _unacknowledged(self) -> list[str]:
         if self._world.options.permanent:
@@ -277,6 +288,10 @@ class Judge:
                 optimum += baselines.optimum(publication.origin, terminals)
                 flood += baselines.flood(publication.origin)
         return optimum, flood
+
+
+def _is_in(address: Address, unit: Unit) -> bool:
+    return address[: len(unit)] == unit
 
 
 def _engines(history: Sequence[Subscription]) -> dict[str, Engine]:

@@ -15,11 +15,16 @@ MAX_DURABLES = 8
 #: How often each durable client goes away, on average and at most; how often others do not read.
 MOST_ABSENT = 4
 MAX_CLOGS = 6
+#: Groups that share a subscription, how often a member goes away, and clients that want their past as well.
+MAX_GROUPS = 2
+MOST_PARTINGS = 8
+MAX_PASTS = 5
 #: Faults grow with the network up to this size: with more of them a run says no more and takes longer.
 MOST_STRUCK = 80
-#: In networks of up to this size invariants are asserted after every step; in larger ones that takes most of the time.
+#: In networks of up to this size invariants are asserted after every step that brings a broker more than heartbeats and
+#: acknowledgements; in larger ones that takes most of the time.
 ALWAYS_CHECKED = 16
-CHECK_EVERY = 10
+CHECK_EVERY = 50
 FAULTS = ("none", "links", "crash", "partition", "all")
 
 
@@ -52,6 +57,11 @@ class Options:
     #: How often another client does not read, and what waits for it then.
     clogs: int = 0
     outlet: int = 4096
+    #: Groups that share a subscription, and how often one of their members goes away.
+    groups: int = 0
+    partings: int = 0
+    #: Clients that subscribe during the run, or after it, and want what was accepted since some time (`since`).
+    pasts: int = 0
     #: What brokers remember for those who ask what became of an event.
     records: Literal["off", "deliveries", "all"] = "off"
     #: Disks that an event is on before it is accepted.
@@ -60,9 +70,13 @@ class Options:
     dial: bool = True
     #: How long closed connections are remembered; half of it for what is out of reach.
     tombstone_ns: int = 3600 * SECOND_NS
+    #: How long what waits for a way is kept.
+    retention_ns: int = 3600 * SECOND_NS
+    #: When somebody takes the place of a lost home; 0 for never.
+    standby_ns: int = 0
     #: Let every frame pass through the wire format.
     wire: bool = True
-    #: Let brokers assert their invariants, each after so many of its steps.
+    #: Let brokers assert their invariants, each after so many of its steps that are more than signs of life.
     check: bool = True
     check_every: int = 1
 
@@ -91,6 +105,8 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
     )
     if faults == "none":
         return options
+    others = fork(chance)
+    groups = others.randint(0, MAX_GROUPS)
     lossy = faults in {"links", "all"} and chance.random() < 0.6
     return replace(
         options,
@@ -104,4 +120,14 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
         copies=chance.choice((1, 1, 2)),
         roams=chance.randint(0, 6),
         churn=chance.randint(0, 4),
+        groups=groups,
+        partings=others.randint(0, MOST_PARTINGS * groups),
+        pasts=others.randint(0, MAX_PASTS),
     )
+
+
+def fork(chance: Random) -> Random:
+    """Another generator, of the same seed, that takes nothing from this one."""
+    other = Random()
+    other.setstate(chance.getstate())
+    return Random(other.getrandbits(64))

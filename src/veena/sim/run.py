@@ -16,8 +16,12 @@ from veena.sim.durable_clients import DurableClients
 from veena.sim.durable_judge import DurableJudge, patience_ns
 from veena.sim.faults import Fault, heal_everything, plan_faults
 from veena.sim.generate import generate
+from veena.sim.group_clients import GroupClients
+from veena.sim.group_judge import GroupJudge, group_patience_ns
 from veena.sim.judge import NAMED, Judge, deadline_ns
-from veena.sim.options import Options, draw
+from veena.sim.options import Options, draw, fork
+from veena.sim.past_clients import PastClients
+from veena.sim.past_judge import PastJudge, past_patience_ns
 from veena.sim.population import Population
 from veena.sim.slow_clients import SlowClients
 from veena.sim.traffic import Traffic
@@ -84,6 +88,13 @@ class Report:
     durable_expected: int | None
     durable_delivered: int | None
     durable_slowest_seconds: float | None
+    #: The same of groups that share a subscription, each event for one of them.
+    group_expected: int | None
+    group_delivered: int | None
+    group_slowest_seconds: float | None
+    #: The same of clients that subscribed with `since`; and what of it was accepted before they came.
+    past_expected: int | None
+    past_delivered: int | None
     #: Second copies, marked as such, of what a client had not acknowledged for good.
     redelivered: int | None
     #: Reliable events that clients which did not read were told to have missed.
@@ -164,12 +175,19 @@ class Play:
         SlowClients(world, self.population, chance).plan(options.clogs, begin_ns, self.end_ns)
         roaming = self.traffic.plan_roaming(options.roams, begin_ns, self.end_ns)
         self.plan = sorted(self.plan + [Fault(*each) for each in roaming], key=lambda fault: fault.at_ns)
+        others = fork(chance)
+        self.groups = GroupClients(world, self.traffic, options.groups, others)
+        self.groups.plan(options.partings, begin_ns, self.end_ns)
+        self.begin_ns = begin_ns
+        self.pasts = PastClients(world, self.traffic, options.pasts, others)
+        self.pasts.plan(begin_ns, self.end_ns)
 
     def run(self) -> None:
         """Faults, with clients that come and go, then healing, then time for every time-out to pass once."""
         world = self.world
         self.traffic.pulse()
-        self.durables.pulse()
+        for part in (self.durables, self.groups, self.pasts):
+            part.pulse()
         while world.now_ns < self.end_ns:
             if world.options.churn:
                 self.population.churn(world.options.churn)
@@ -177,11 +195,20 @@ class Play:
         heal_everything(world)
         self.healed_ns = world.now_ns
         self.durables.gather()
-        settled_ns = settling_ns(world.settings)
-        if self.durables.clients:
-            settled_ns = max(settled_ns, patience_ns(world.settings, deadline_ns(world.settings)) + SECOND_NS)
-        world.run_until(world.now_ns + settled_ns)
+        self.groups.gather()
+        self.pasts.gather(self.begin_ns)
+        world.run_until(world.now_ns + self._settled_ns())
         world.check()
+
+    def _settled_ns(self) -> int:
+        """How long after the last fault everything is as it should be, and everybody has what it was promised."""
+        settings, deadline = self.world.settings, deadline_ns(self.world.settings)
+        due = [settling_ns(settings)]
+        has_losses = self.world.options.permanent > 0
+        due += [patience_ns(settings, deadline, has_losses) + SECOND_NS] if self.durables.clients else []
+        due += [group_patience_ns(settings, deadline) + SECOND_NS] if self.groups.groups else []
+        due += [past_patience_ns(settings, deadline) + SECOND_NS] if self.pasts.clients else []
+        return max(due)
 
 
 def _report(seed: int, play: Play, broken: str | None) -> Report:
@@ -213,26 +240,29 @@ def _traffic_fields(play: Play, broken: str | None) -> dict[str, Any]:
     """The fields of the report that are about events; None for what this run cannot tell."""
     if broken is not None:
         return {**dict.fromkeys(_TRAFFIC), "excused": (), "wrong": ()}
-    judge = Judge(play.world, play.traffic, play.healed_ns)
+    world, healed_ns, deadline = play.world, play.healed_ns, deadline_ns(play.world.settings)
+    judge = Judge(world, play.traffic, healed_ns)
     found = judge.deliveries()
-    kept = DurableJudge(
-        play.world, play.traffic, play.durables, play.healed_ns, deadline_ns(play.world.settings)
-    ).deliveries()
-    missing, duplicates = (*found.missing, *kept.missing), (*found.duplicates, *play.durables.duplicates)
-    unacknowledged = (*found.unacknowledged, *kept.unacknowledged)
+    kept = DurableJudge(world, play.traffic, play.durables, healed_ns, deadline).deliveries()
+    dealt = GroupJudge(world, play.traffic, play.groups, healed_ns, deadline).deliveries()
+    asked = PastJudge(world, play.traffic, play.pasts, healed_ns, deadline).deliveries()
+    parts = (found, kept, dealt, asked)
+    missing = [what for part in parts for what in part.missing]
+    unacknowledged = [what for part in parts for what in part.unacknowledged]
+    duplicates = [*found.duplicates, *play.durables.duplicates, *dealt.duplicates, *play.pasts.duplicates]
     wasted, by_digest = judge.wasted_units(play.crossings)
-    optimum, flood = judge.compared() if play.world.options.faults == "none" else (None, None)
+    optimum, flood = judge.compared() if world.options.faults == "none" else (None, None)
     wrong = [*missing, *duplicates, *found.out_of_order, *found.spurious, *found.unaccepted, *unacknowledged]
     return {
         "events": found.events,
-        "expected": found.expected + kept.expected,
-        "delivered": found.delivered + kept.delivered,
+        "expected": sum(part.expected for part in parts),
+        "delivered": sum(part.delivered for part in parts),
         "missing": len(missing),
         "duplicates": len(duplicates),
         "out_of_order": len(found.out_of_order),
-        "late": found.late + play.durables.late,
+        "late": found.late + play.durables.late + play.pasts.late,
         "dropped": found.dropped,
-        "expired": found.expired + kept.expired,
+        "expired": sum(part.expired for part in parts),
         "wasted_units": wasted,
         "digest_false_positives": by_digest,
         "link_crossings": play.crossings.total(),
@@ -247,9 +277,14 @@ def _traffic_fields(play: Play, broken: str | None) -> dict[str, Any]:
         "durable_expected": kept.expected,
         "durable_delivered": kept.delivered,
         "durable_slowest_seconds": round(kept.slowest_s, 3),
-        "redelivered": play.durables.redelivered,
+        "group_expected": dealt.expected,
+        "group_delivered": dealt.delivered,
+        "group_slowest_seconds": round(dealt.slowest_s, 3),
+        "past_expected": asked.expected,
+        "past_delivered": asked.past,
+        "redelivered": play.durables.redelivered + dealt.redelivered,
         "slow_dropped": found.slow_dropped,
-        "excused": (*found.excused, *kept.excused),
+        "excused": tuple(what for part in parts for what in part.excused),
         "wrong": tuple(wrong[:NAMED]),
     }
 
@@ -259,6 +294,7 @@ _TRAFFIC = (
     "wasted_units", "digest_false_positives", "link_crossings", "optimum_crossings", "flood_crossings",
     "crossings_per_link_max", "spurious", "unaccepted", "unacknowledged",
     "slowest_seconds", "durable_subscriptions", "durable_expected", "durable_delivered", "durable_slowest_seconds",
+    "group_expected", "group_delivered", "group_slowest_seconds", "past_expected", "past_delivered",
     "redelivered", "slow_dropped",
 )  # fmt: skip
 

@@ -28,6 +28,7 @@ from veena.core.boundary import (
 )
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.service_boundary import CloseSession, Dropped
+from veena.core.session_boundary import CaughtUp
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event, EventId, IdGenerator, lane
 from veena.sim.population import AWAY_NS, Client, Population, draw_event
@@ -44,6 +45,8 @@ AROUND_NS = 500 * MILLISECOND_NS
 #: The share of events with a time to live, and its bounds in seconds.
 MORTAL = 0.05
 LIVES = (2.0, 60.0)
+#: What whoever looks after a session is told, beside events.
+_FOR_LISTENERS = (Active, ClientRefused, Dropped, CloseSession, CaughtUp)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +60,10 @@ class Publication:
     accepted_ns: int | None = None
     #: Where it was accepted.
     origin: Address = ()
+
+    def may_expire(self, due_ns: int) -> bool:
+        """Whether its time to live may be over by then: it is counted from its acceptance on, at the latest."""
+        return self.event.ttl is not None and (self.accepted_ns or 0) + int(self.event.ttl * SECOND_NS) <= due_ns
 
 
 @dataclass(slots=True, eq=False)
@@ -219,7 +226,7 @@ class Traffic:
                     self.listeners[session](address, mine)
                 else:
                     self._deliver(address, effect.frame, session, numbers)
-        elif isinstance(effect, Active | ClientRefused | Dropped | CloseSession) and effect.session in self.listeners:
+        elif isinstance(effect, _FOR_LISTENERS) and effect.session in self.listeners:
             self.listeners[effect.session](address, effect)
         elif isinstance(effect, Active):
             self.population.activated(effect.session, effect.subscription, effect.level)

@@ -6,10 +6,9 @@ from typing import Any
 
 from veena.address import Address
 from veena.core.broker import Broker
-from veena.core.controllers import controllers, targets
-from veena.core.paths import cheapest_paths
 from veena.core.settings import SECOND_NS, Settings
 from veena.errors import VeenaError
+from veena.runtime.map_view import map_view as labelled_view
 from veena.runtime.network_file import Network
 from veena.sim.options import Options
 from veena.sim.world import World
@@ -42,33 +41,7 @@ def converged(network: Network, seed: int = 1, options: Options | None = None) -
 
 def map_view(network: Network, broker: Broker) -> dict[str, Any]:
     """What `veena topology show --json` prints of a broker."""
-    label = network.labels.label
-    levels: list[list[str]] = [[] for _ in range(network.levels)]
-    for unit in broker.map.vertices():
-        levels[broker.map.level(unit)].append(label(unit))
-    routes: dict[str, Any] = {}
-    for unit, path in cheapest_paths(broker.map).items():
-        hop = broker.hops.hop(unit)
-        routes[label(unit)] = {
-            "cost": path.cost,
-            "path": [label(step) for step in path.units],
-            "hop": None if hop is None else label(hop.vertex),
-        }
-    return {
-        "at": label(broker.identity.address),
-        "levels": levels,
-        "edges": [
-            {"a": label(edge.a), "b": label(edge.b), "level": edge.level, "cost": edge.cost, "links": edge.links}
-            for edge in broker.map.edges()
-        ],
-        "routes": routes,
-        "targets": {
-            str(level): [label(unit) for unit in targets(broker.map, level)] for level in range(network.levels - 1)
-        },
-        "controllers": {
-            str(level): [label(unit) for unit in controllers(broker.map, level)] for level in range(1, network.levels)
-        },
-    }
+    return labelled_view(broker, network.labels.label)
 
 
 def show(network: Network, at: Address, seed: int = 1, options: Options | None = None) -> dict[str, Any]:

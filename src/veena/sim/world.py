@@ -17,7 +17,6 @@ from itertools import islice
 from random import Random
 
 from veena.address import Address
-from veena.core import wire
 from veena.core.boundary import (
     Arrived,
     Close,
@@ -39,8 +38,8 @@ from veena.core.boundary import (
 )
 from veena.core.broker import Broker
 from veena.core.disk import Disk, Identity
-from veena.core.event_frame import COPY, EventCodec, EventFrame
-from veena.core.frames import Frame, Heartbeat, Received
+from veena.core.event_frame import COPY, EventFrame
+from veena.core.frames import Heartbeat, Received
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.runtime.network_file import Network
 from veena.sim.capacity import occupy, tell_room
@@ -49,10 +48,13 @@ from veena.sim.network import Delivery, Session, VirtualLink, deliveries
 from veena.sim.node import Counters, Node
 from veena.sim.options import Options
 from veena.sim.oracle import Oracle
+from veena.sim.passage import Passage
 
 MakeBroker = Callable[..., Broker]
-#: The whole world is checked so often, single brokers after each of their steps.
+#: The whole world is checked after so many steps, and so many for each of its brokers; single brokers as often as the
+#: options say.
 STEPS_BETWEEN_CHECKS = 1000
+STEPS_BETWEEN_CHECKS_A_BROKER = 50
 #: A driver that lost a link dials again after about this time.
 REDIAL_NS = SECOND_NS
 #: How long a synced write takes at least, and how much longer it may take; a read takes the least.
@@ -83,6 +85,8 @@ class World:
             copies=self.options.copies,
             max_outlet_events=self.options.outlet,
             records=self.options.records,
+            retention_ns=self.options.retention_ns,
+            standby_ns=self.options.standby_ns,
         )
         self.chance = Random(seed)
         self.now_ns = SECOND_NS
@@ -110,9 +114,12 @@ class World:
         #: Conversations with nodes that have no address: who listens, by the contact's link number.
         self._visitors: dict[int, Callable[[tuple[Numbered, ...]], None]] = {}
         self._make_broker = make_broker
-        self._codec = EventCodec(network.levels, network.fanout)
+        self.passage = Passage(network.levels, network.fanout)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._entered = 0
+        self._check_at = STEPS_BETWEEN_CHECKS
+        #: Whether a broker is given more than signs of life; after those alone its invariants can wait.
+        self._is_news = True
         self._handles = 0
         self._clients = 0
         self._sessions: dict[int, Session] = {}
@@ -154,8 +161,10 @@ class World:
         self.now_ns = when
         action()
         self.counters.steps += 1
-        if self.options.check and self.counters.steps % STEPS_BETWEEN_CHECKS == 0:
-            self.check()
+        if self.counters.steps >= self._check_at:
+            self._check_at += max(STEPS_BETWEEN_CHECKS, STEPS_BETWEEN_CHECKS_A_BROKER * len(self.nodes))
+            if self.options.check:
+                self.check()
 
     # --- brokers ---
 
@@ -236,8 +245,8 @@ class World:
             elif type(effect) is Restart:
                 self._restart(node, effect)
                 return
-        node.steps += 1
-        if self.options.check and node.steps % self.options.check_every == 0:
+        node.steps += self._is_news
+        if self._is_news and self.options.check and node.steps % self.options.check_every == 0:
             broker.check()
         due = broker.next_wakeup()
         if due is not None and (node.wake_ns is None or due < node.wake_ns):
@@ -410,7 +419,7 @@ class World:
             session, sender, effect.frames, now_ns=left_ns, options=self.options, chance=self.chance
         ):
             self.counters.frames += len(delivery.frames)
-            news = any(type(frame) not in (Heartbeat, Received) for _, frame in delivery.frames)
+            news = not all(type(frame) is Received or type(frame) is Heartbeat for _, frame in delivery.frames)
             self._news_under_way += news
             self.at(delivery.at_ns, lambda delivery=delivery, news=news: self._arrive(delivery, news))  # type: ignore[misc]
 
@@ -438,17 +447,11 @@ class World:
             self.on_delivery(delivery)
         frames = delivery.frames
         if self.options.wire:
-            frames = self._over_the_wire(frames)
+            data, frames = self.passage.through(frames)
+            self._trace.update(data)
+        self._is_news = news
         self.give(delivery.to, Arrived(session.handles[delivery.to], frames))
-
-    def _over_the_wire(self, frames: tuple[Numbered, ...]) -> tuple[Numbered, ...]:
-        codec = self._codec
-        data = b"".join(self.encode(frame, number) for number, frame in frames)
-        self._trace.update(data)
-        return tuple(wire.Decoder(codec).feed(data))
-
-    def encode(self, frame: Frame | EventFrame, number: int) -> bytes:
-        return self._codec.encode(frame, number) if isinstance(frame, EventFrame) else wire.encode(frame, number)
+        self._is_news = True
 
     # --- judgement ---
 

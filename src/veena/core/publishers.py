@@ -1,0 +1,230 @@
+"""Who publishes at this broker, and what becomes of it first: checked, decided about, and sent on its way.
+
+A publisher gets a new incarnation with every session (DUP-08), made of the time and this broker's address, so that no
+two are alike. Its events must come in order: an id that is not later than the last one of its lane is refused.
+
+A reliable event goes to the log (`origin`), a best-effort one to the router. There is a *short way* for best effort:
+events for clients of this broker alone, for which nothing else has to be remembered, are handed over in the bursts in
+which they came (`event_burst`), by what was decided about the first of them. Whatever is not plain goes the long way,
+event by event; both ways do the same to everybody, the short one only sooner.
+
+The invariant: of a session and lane, only later events than all before are taken.
+"""
+
+from __future__ import annotations
+
+from veena.address import Address
+from veena.core.boundary import Accepted, Deliver, DeliverBurst, Effect, Publish, PublishBatch, Welcome
+from veena.core.decisions import Decisions, Receivers
+from veena.core.disk import Entry, Place, Stream
+from veena.core.event_burst import EventBurst
+from veena.core.event_frame import COPY_BELOW, NO_TTL, EventFrame
+from veena.core.notes import What
+from veena.core.origin import Origin
+from veena.core.plain_way import PlainWay
+from veena.core.profiles import Profiles
+from veena.core.router import Router
+from veena.core.settings import Settings
+from veena.core.whereabouts import is_internal
+from veena.errors import InvalidEvent
+
+#: What a session's events were like, as far as it is remembered who gets them.
+MAX_GRANTS = 1024
+Grants = dict[EventFrame, tuple[Stream, Receivers]]
+
+
+class Publishers:
+    """The publishers of one broker."""
+
+    def __init__(
+        self,
+        host: Address,
+        settings: Settings,
+        profiles: Profiles,
+        decisions: Decisions,
+        origin: Origin,
+        router: Router,
+        plain: PlainWay,
+        effects: list[Effect],
+    ) -> None:
+        self._host = host
+        self._origin_bytes = bytes(host)
+        self._profiles = profiles
+        self._records = profiles.records
+        self._decisions = decisions
+        self._origin = origin
+        self._router = router
+        self._plain = plain
+        self._copies = settings.copies
+        self._effects = effects
+        #: Client id, the same as bytes, and incarnation of each session.
+        self._publishers: dict[int, tuple[str, bytes, int]] = {}
+        #: By session, with the state in which they were found.
+        self._granted: dict[int, tuple[tuple[object, ...], Grants]] = {}
+        #: Whether all events of the last batch went the short way: nothing is left to be done about them.
+        self.was_plain = False
+        #: (session, lane) -> the place of the last event that came.
+        self._latest: dict[tuple[int, int], Place] = {}
+
+    def welcome(self, session: int, client_id: str, reply_to: str, now_ns: int) -> None:
+        """A client attached: give it an incarnation that nobody has had."""
+        incarnation = self._origin.new_incarnation(now_ns)
+        self._publishers[session] = (client_id, client_id.encode(), incarnation)
+        self._effects.append(Welcome(session, incarnation, reply_to))
+
+    def farewell(self, session: int) -> None:
+        self._origin.pressure.farewell(session)
+        self._publishers.pop(session, None)
+        self._granted.pop(session, None)
+        for lane in range(6):
+            self._latest.pop((session, lane), None)
+
+    # --- events ---
+
+    def publish(self, given: Publish, now_ns: int) -> bool:
+        """Take an event in, or say why not and return False."""
+        frame = given.frame
+        receivers = None if frame.reliable else self._short_way(given.session, frame, None, {}, now_ns)
+        if receivers is None:
+            return self._long_way(given.session, frame, now_ns)
+        self._effects.append(Accepted(given.session, frame.id))
+        if receivers:
+            self._effects.append(Deliver(self._stamped(frame, self._router.me), receivers))
+        return True
+
+    def publish_batch(self, given: PublishBatch, now_ns: int) -> None:
+        """The same for many; nobody waits to hear that a best-effort event was accepted, so that is not said."""
+        session, self.was_plain = given.session, True
+        grants = self._grants(session)
+        for burst in given.bursts:
+            receivers: Receivers | None
+            if burst.like.reliable:
+                self.was_plain = False
+                receivers = () if self._append(session, burst, now_ns) else None
+            else:
+                receivers = self._short_way(session, burst.like, burst, grants, now_ns)
+            if receivers:
+                self._effects.append(DeliverBurst(burst.stamped(self._origin_bytes), receivers))
+            elif receivers is None:
+                self.was_plain = False
+                for frame in burst.frames():
+                    self._long_way(session, frame, now_ns)
+                grants = self._grants(session)
+
+    def _grants(self, session: int) -> Grants:
+        """By what an event of this session is like: its stream and who gets it, as long as nothing has changed."""
+        state = self._plain.state()
+        granted = self._granted.get(session)
+        if granted is not None and granted[0] == state and len(granted[1]) < MAX_GRANTS:
+            return granted[1]
+        grants: Grants = {}
+        if session in self._publishers:
+            self._granted[session] = (state, grants)
+        return grants
+
+    def _stamped(self, frame: EventFrame, to_serve: int) -> EventFrame:
+        """A frame as it leaves this broker (ERP-02)."""
+        frame = frame.copy(to_serve, self._router.me, frame.ttl_ms)
+        frame.origin = self._origin_bytes
+        return frame
+
+    def _stream(self, session: int, like: EventFrame, first: int) -> Stream | None:
+        """The stream of events that are in order and say the truth about their publisher; None for any other."""
+        client_id, publisher, incarnation = self._publishers.get(session, ("", b"", -1))
+        if like.incarnation != incarnation or like.tail[: like.publisher_length] != publisher:
+            return None
+        lane = like.lane_number
+        latest = self._latest.get((session, lane))
+        if latest is not None and latest >= (like.timestamp, first):
+            return None
+        if like.to_serve or like.served or not self._profiles.is_ready:
+            return None
+        return client_id, incarnation, lane
+
+    def _short_way(
+        self, session: int, like: EventFrame, burst: EventBurst | None, grants: Grants, now_ns: int
+    ) -> Receivers | None:
+        """Take a best-effort event, or a burst of such; who is to be handed it.
+
+        None, and nothing has changed, for what is not plain: the long way says what is wrong with it, if anything is.
+        """
+        first, last, count = (
+            (like.sequence, like.sequence, 1)
+            if burst is None
+            else (burst.first_sequence, burst.last_sequence, burst.count)
+        )
+        granted = grants.get(like)
+        if granted is not None:
+            stream, receivers = granted
+            if self._latest[session, stream[2]] >= (like.timestamp, first):
+                return None
+        else:
+            found = self._stream(session, like, first)
+            wanted = None if found is None else self._plain.receivers(like, first, found)
+            if found is None or wanted is None:
+                return None
+            stream, receivers = found, wanted
+            if burst is not None and len(like.tail) < COPY_BELOW:
+                grants[like] = (stream, receivers)
+        place = (like.timestamp, last)
+        if receivers:
+            receivers = self._plain.hand_over(stream, like, first, place, count, receivers, burst, now_ns)
+        self._latest[session, stream[2]] = place
+        self._origin.accepted += count
+        return receivers
+
+    def _append(self, session: int, burst: EventBurst, now_ns: int) -> bool:
+        """Take a burst of reliable events into the log as it is; False, and nothing has changed, if it is not plain."""
+        like, first, last = burst.like, burst.first_sequence, burst.last_sequence
+        if last - first != burst.count - 1 or like.ttl_ms != NO_TTL or self._copies != 1:
+            return False
+        stream = self._stream(session, like, first)
+        if stream is None or self._plain.receivers(like, first, stream) is None:
+            return False
+        if self._origin.why_not_now(session, burst.count) is not None:
+            return False
+        self._latest[session, stream[2]] = (like.timestamp, last)
+        self._origin.append_burst(session, burst.stamped(self._origin_bytes), now_ns)
+        return True
+
+    def _long_way(self, session: int, frame: EventFrame, now_ns: int) -> bool:
+        try:
+            if not self._profiles.is_ready:
+                raise InvalidEvent("this broker does not know yet who wants what: publish again in a moment")
+            self._check(session, frame)
+            decision = self._decisions.of(frame, self._origin_bytes)
+            if decision.to and any(map(is_internal, decision.to)):
+                raise InvalidEvent(f"event {frame.id}: ids that begin with ~ are the brokers' own; name clients")
+            fault = self._decisions.fault(decision)
+            if fault:
+                raise InvalidEvent(f"event {frame.id}: {fault}")
+        except InvalidEvent as error:
+            self._origin.refuse(session, frame, str(error))
+            return False
+        frame = self._stamped(frame, self._decisions.wanted(decision, self._host) | self._router.me)
+        if frame.reliable:
+            self._origin.append(session, frame, now_ns)
+        else:
+            self._origin.accepted += 1
+            self._effects.append(Accepted(session, frame.id))
+            self._origin.note(Entry(0, frame, now_ns), What.ACCEPTED, now_ns)
+            self._router.pass_on(frame, now_ns)
+        return True
+
+    def _check(self, session: int, frame: EventFrame) -> None:
+        client_id, publisher, incarnation = self._publishers.get(session, ("", b"", -1))
+        if frame.tail[: frame.publisher_length] != publisher or frame.incarnation != incarnation:
+            raise InvalidEvent(
+                f"event {frame.id} of session {session}: expected publisher {client_id!r} and the incarnation"
+                f" {incarnation} that it was given"
+            )
+        place, lane = (frame.timestamp, frame.sequence), (session, frame.lane_number)
+        if place <= self._latest.get(lane, (-1, -1)):
+            raise InvalidEvent(f"event {frame.id}: not later than the one before it in its lane; give it a new id")
+        if frame.to_serve or frame.served:
+            raise InvalidEvent(f"event {frame.id} names units: destinations are the broker's to compute")
+        if frame.reliable:
+            reason = self._origin.why_not_now(session)
+            if reason is not None:
+                raise InvalidEvent(f"event {frame.id}: {reason}; publish it later")
+        self._latest[lane] = place

@@ -1,0 +1,91 @@
+"""One broker's map as people and scripts see it, with the names of units; and live, with what its links measure.
+
+The same form for a simulated broker (`veena topology show`) and for one that runs (`veena topology live`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from veena.address import Unit, link_level
+from veena.core.broker import Broker
+from veena.core.connection import ABSENT, STEP_COSTS, link_cost, step
+from veena.core.controllers import controllers, targets
+from veena.core.link import LinkState, LinkStatistics
+from veena.core.paths import cheapest_paths
+from veena.runtime.link_end import EndStatistics
+
+Label = Callable[[Unit], str]
+
+
+def map_view(broker: Broker, label: Label) -> dict[str, Any]:
+    """What `veena topology show --json` prints of a broker."""
+    count = broker.map.levels
+    levels: list[list[str]] = [[] for _ in range(count)]
+    for unit in broker.map.vertices():
+        levels[broker.map.level(unit)].append(label(unit))
+    routes: dict[str, Any] = {}
+    for unit, path in cheapest_paths(broker.map).items():
+        hop = broker.hops.hop(unit)
+        routes[label(unit)] = {
+            "cost": path.cost,
+            "path": [label(step) for step in path.units],
+            "hop": None if hop is None else label(hop.vertex),
+        }
+    return {
+        "at": label(broker.identity.address),
+        "levels": levels,
+        "edges": [
+            {"a": label(edge.a), "b": label(edge.b), "level": edge.level, "cost": edge.cost, "links": edge.links}
+            for edge in broker.map.edges()
+        ],
+        "routes": routes,
+        "targets": {str(level): [label(unit) for unit in targets(broker.map, level)] for level in range(count - 1)},
+        "controllers": {
+            str(level): [label(unit) for unit in controllers(broker.map, level)] for level in range(1, count)
+        },
+    }
+
+
+def live_view(broker: Broker, ends: Sequence[EndStatistics], label: Label) -> dict[str, Any]:
+    """The map, this broker's own links as they are now, and connections of others that nobody uses at present."""
+    by_link = {end.link: end for end in ends}
+    links = [
+        _link(broker, link, by_link.get(link.link), label)
+        for link in broker.statistics().links
+        if link.neighbour is not None and link.state is not LinkState.CLOSED
+    ]
+    absent = [
+        {"a": label(record.low), "b": label(record.high), "level": record.level}
+        for record in broker.table.everything()
+        if record.up and step(record) >= ABSENT
+    ]
+    return {
+        **map_view(broker, label),
+        "links": sorted(links, key=lambda each: (each["level"], each["to"])),
+        # Suspected of being dead, or so loaded that they are kept out of every path.
+        "absent": sorted(absent, key=lambda each: (each["level"], each["a"], each["b"])),
+    }
+
+
+def _link(broker: Broker, link: LinkStatistics, end: EndStatistics | None, label: Label) -> dict[str, Any]:
+    assert link.neighbour is not None
+    host = broker.identity.address
+    level = link_level(host, link.neighbour)
+    record = None if link.connection is None else broker.table.record(link.connection)
+    announced = 0 if record is None else step(record)
+    round_trip_ns = link.round_trip_ns
+    return {
+        "to": label(link.neighbour),
+        "level": level,
+        "state": link.state.value,
+        "suspected": link.state is LinkState.SUSPECTED,
+        "round_trip_ms": None if round_trip_ns is None else round(round_trip_ns / 1e6, 3),
+        # Its far end is a unit of the link's level; None where it is kept out of every path.
+        "cost": None if announced >= ABSENT else link_cost(0, level) + STEP_COSTS[announced],
+        "load": None if end is None else round(end.utilisation, 3),
+        "waiting": link.waiting,
+        "peer": None if end is None else end.peer,
+        "dialled": None if end is None else end.own,
+    }

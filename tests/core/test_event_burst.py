@@ -1,0 +1,142 @@
+"""Events in bursts: how they are found in a stream, and that a broker does with them what it does with each alone."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from veena.core.client_frames import AskUnsubscribe
+from veena.core.event_burst import EventBurst
+from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.wire import Decoder, encode
+from veena.errors import RemoteProtocolError
+from veena.event import Event, EventId
+
+CODEC = EventCodec(4, 32)
+ORIGIN = (0, 1, 2, 3)
+
+
+def event(
+    sequence: int, *, topic: str = "quotes", body: bytes = b"x", stamp: int = 7, priority: int = 4, now_ns: int = 0
+) -> EventFrame:
+    found = Event(topic=topic, body=body, priority=priority, id=EventId("p", 5, stamp, sequence), timestamp_ns=now_ns)
+    return CODEC.frame(found)
+
+
+def data_of(frames: list[EventFrame], number: int = 0) -> bytes:
+    return b"".join(CODEC.encode(frame, number) for frame in frames)
+
+
+def bursts_of(data: bytes) -> list[EventBurst]:
+    found = Decoder(CODEC).feed_bursts(data)
+    assert all(isinstance(each, EventBurst) for each in found)
+    return [each for each in found if isinstance(each, EventBurst)]
+
+
+def shown(frame: EventFrame) -> tuple[object, ...]:
+    names = [name for name in EventFrame.__slots__ if name not in ("_section", "tail")]
+    return (*(getattr(frame, name) for name in names), bytes(frame.tail))
+
+
+def test_events_that_are_alike_are_one_burst() -> None:
+    """Only sequence, time of publication and body may differ."""
+    frames = [event(number, body=b"y" * number, now_ns=number * 10) for number in range(1, 40, 3)]
+    (burst,) = bursts_of(data_of(frames))
+    assert (burst.count, burst.last_sequence) == (len(frames), 37)
+    assert list(map(shown, burst.frames())) == list(map(shown, frames))
+    assert burst.sequences() == [frame.sequence for frame in frames]
+    assert burst.data == data_of(frames)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        event(9, topic="orders"),
+        event(9, stamp=8),
+        event(9, priority=5),
+        event(2),
+        event(1),
+        CODEC.frame(Event(topic="quotes", ttl=1.0, id=EventId("p", 5, 7, 9))),
+        CODEC.frame(Event(topic="quotes", id=EventId("q", 5, 7, 9))),
+        CODEC.frame(Event(topic="quotes", id=EventId("p", 6, 7, 9))),
+        CODEC.frame(Event(topic="quotes", id=EventId("p", 5, 7, 9)), reliable=True),
+        CODEC.frame(Event(topic="quotes", integer=4, id=EventId("p", 5, 7, 9))),
+        CODEC.frame(Event(topic="quotes", id=EventId("p", 5, 7, 9)), origin=ORIGIN),
+        CODEC.frame(Event(topic="quotes", id=EventId("p", 5, 7, 9)), to_serve=1),
+    ],
+)
+def test_events_that_differ_are_not(other: EventFrame) -> None:
+    found = bursts_of(data_of([event(1), event(2), other]))
+    assert [burst.count for burst in found] == [2, 1]
+
+
+def test_reads_may_be_cut_anywhere() -> None:
+    """TRN-01: the same events, whatever a read brings; and what stands between them keeps its place."""
+    chance = Random(7)
+    frames = [event(n, topic=chance.choice(("a", "b")), body=bytes(chance.randrange(300))) for n in range(1, 200)]
+    data = data_of(frames[:90]) + encode(AskUnsubscribe(4), 0) + data_of(frames[90:])
+    for _ in range(30):
+        decoder = Decoder(CODEC)
+        got: list[EventFrame | int] = []
+        at = 0
+        while at < len(data):
+            size = chance.choice((1, 7, 90, 400, 5000, 60000))
+            for each in decoder.feed_bursts(data[at : at + size]):
+                got += each.frames() if isinstance(each, EventBurst) else [-1]
+            at += size
+        assert got.index(-1) == 90
+        assert [shown(frame) for frame in got if isinstance(frame, EventFrame)] == list(map(shown, frames))
+
+
+def test_a_long_event_in_pieces_is_a_burst_of_its_own() -> None:
+    frames = [event(1, body=bytes(100_000)), event(2, body=b"z" * 50_000), event(3)]
+    data = data_of(frames)
+    decoder = Decoder(CODEC)
+    got: list[EventFrame] = []
+    for at in range(0, len(data), 9000):
+        for each in decoder.feed_bursts(data[at : at + 9000]):
+            assert isinstance(each, EventBurst)
+            got += each.frames()
+    assert list(map(shown, got)) == list(map(shown, frames))
+
+
+@pytest.mark.parametrize("at", [0, 4, 5, 6, 40, 43, 47, 50])
+def test_a_broken_frame_in_a_burst_is_refused_as_any_other(at: int) -> None:
+    """ROB: whatever comes, the decoder raises RemoteProtocolError and nothing else, or reads what `feed` reads."""
+    good = data_of([event(1), event(2)])
+    length = len(good) // 2
+    for value in (0, 1, 0x7F, 0xFF):
+        broken = bytearray(good + good[length:] + data_of([event(3)]))
+        broken[2 * length + at] = value
+        try:
+            plain: list[object] | None = [
+                shown(frame) for _, frame in Decoder(CODEC).feed(bytes(broken)) if isinstance(frame, EventFrame)
+            ]
+        except RemoteProtocolError:
+            plain = None
+        if plain is None:
+            with pytest.raises(RemoteProtocolError):
+                Decoder(CODEC).feed_bursts(bytes(broken))
+        else:
+            found = bursts_of(bytes(broken))
+            assert [shown(frame) for burst in found for frame in burst.frames()] == plain
+
+
+def test_a_burst_as_its_receivers_get_it() -> None:
+    """ERP-02: the accepting broker's address, and no number; nothing is written anew where it is so already."""
+    frames = [event(number, body=b"y" * number) for number in range(1, 5)]
+    (burst,) = bursts_of(data_of(frames, number=9))
+    stamped = burst.stamped(bytes(ORIGIN))
+    expected = [CODEC.frame(each.event(), origin=ORIGIN) for each in frames]
+    assert stamped.data == data_of(expected)
+    assert list(map(shown, stamped.frames())) == list(map(shown, expected))
+    assert stamped.stamped(bytes(ORIGIN)) is stamped
+
+
+def test_a_burst_as_the_log_keeps_it() -> None:
+    frames = [event(number, body=b"y" * number) for number in range(1, 5)]
+    (burst,) = bursts_of(data_of(frames))
+    size = CODEC.vector_size
+    rows = burst.rows((5).to_bytes(size, "big") + (3).to_bytes(size, "big"))
+    assert rows == [CODEC.encode(frame.copy(5, 3, frame.ttl_ms), 0) for frame in frames]
