@@ -64,6 +64,20 @@ DISK_JITTER_NS = 4 * MILLISECOND_NS
 ClientEffect = ToClient
 
 
+def _settings_of(network: Network, options: Options) -> Settings:
+    return Settings(
+        network.name,
+        network.levels,
+        network.fanout,
+        tombstone_ns=options.tombstone_ns,
+        copies=options.copies,
+        max_outlet_events=options.outlet,
+        records=options.records,
+        retention_ns=options.retention_ns,
+        standby_ns=options.standby_ns,
+    )
+
+
 class World:
     """Brokers, links and the queue of what happens next."""
 
@@ -77,17 +91,7 @@ class World:
     ) -> None:
         self.network = network
         self.options = options or Options()
-        self.settings = settings or Settings(
-            network.name,
-            network.levels,
-            network.fanout,
-            tombstone_ns=self.options.tombstone_ns,
-            copies=self.options.copies,
-            max_outlet_events=self.options.outlet,
-            records=self.options.records,
-            retention_ns=self.options.retention_ns,
-            standby_ns=self.options.standby_ns,
-        )
+        self.settings = settings or _settings_of(network, self.options)
         self.chance = Random(seed)
         self.now_ns = SECOND_NS
         self.counters = Counters()
