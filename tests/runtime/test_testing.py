@@ -190,3 +190,9 @@ def test_a_network_file() -> None:
         wanted = one.subscribe(topic="t")
         other.publish(topic="t", body=b"far")
         assert text(wanted.next(PATIENCE_S)) == "far"
+
+
+@pytest.mark.parametrize("settings", ["[store]", {"store": "x"}])
+def test_settings_that_are_no_tables_are_named(settings: object) -> None:
+    with pytest.raises(LocalProtocolError, match="name tables as in the file of a broker"):
+        veena.testing.network(brokers=1, settings=settings)  # type: ignore[arg-type]

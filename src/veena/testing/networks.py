@@ -234,6 +234,12 @@ class Network:
         self._loop.wait(self._inner.heal(one, other))
 
 
+def _check_settings(settings: object) -> None:
+    if not isinstance(settings, Mapping) or not all(isinstance(table, Mapping) for table in settings.values()):
+        remedy = 'name tables as in the file of a broker, such as {"store": {"copies": 2}}'
+        raise LocalProtocolError(f"settings {settings!r:.80}: {remedy}")
+
+
 class Starting:
     """A network that is about to be started, by `with` or `async with`."""
 
@@ -242,6 +248,7 @@ class Starting:
     ) -> None:
         self._plan = network_of(shape, brokers)
         self._processes = processes
+        _check_settings(settings)
         self._settings = settings
         self._named = None if directory is None else Path(directory).absolute()
         self._running: AsyncNetwork | None = None
