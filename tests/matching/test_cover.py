@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.matching.condition_strategies import attributes, conditions
+from veena import matching
 from veena.matching.condition import Attributes, Condition, Conjunction, Disjunction, evaluate
 from veena.matching.constraint_text import parse_constraint
 from veena.matching.cover import covers
@@ -124,3 +125,13 @@ def test_a_question_too_large_is_answered_no() -> None:
     narrow = Any(tuple(All((EqualTo(f"a{n}", n), EqualTo("z", n))) for n in reversed(range(300))))
     assert covers(wide, Any(narrow.parts[-2:]))
     assert not covers(wide, narrow)
+
+
+def test_a_question_that_is_too_large_is_not_begun() -> None:
+    """AGG-07: of two long selectors none is said to cover the other, although one does; short ones are answered."""
+
+    def any_of(count: int) -> tuple[str, str]:
+        return "t", " OR ".join(f"p{at} LIKE '%x{at}%'" for at in range(count))
+
+    assert matching.covers("selector", any_of(60), any_of(50))
+    assert not matching.covers("selector", any_of(400), any_of(390))
