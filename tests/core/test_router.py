@@ -372,6 +372,26 @@ def test_what_this_log_keeps_for_an_absent_broker_is_answered() -> None:
     assert [entry.frame.to_serve for entry in host.kept.entries] == [mates(2)]
 
 
+def test_what_this_log_keeps_does_not_answer_who_sent_it_back() -> None:
+    """Rules 2 and 4: while maps differ a duty comes back to where it was found. Were this log's word passed on to the
+    neighbour, that one's acknowledgement would end the log's own claim, and nobody would have the event."""
+    host = Host(patient(absent_after_ns=5 * SECOND_NS))
+    up, hop = peer(host, 1, (0, 0, 1, 0)), peer(host, 2)
+    hop.wants("quotes")
+    (sent,) = numbers(up.hand(event_copy(1, bit((0, 0, 0)))), hop.link)
+    first = up.first
+    back = event_copy(1, mates(2))
+    assert acknowledged(hop.hand(back, now_ns=SECOND_NS), hop.link) == []
+    effects = host.run(SECOND_NS, 8 * SECOND_NS)
+    assert acknowledged(effects, up.link) == [first], "who had it found here need not wait"
+    assert acknowledged(effects, hop.link) == [], "who named it might wait for this very broker"
+    again = hop.hand(event_copy(1, mates(2)), now_ns=9 * SECOND_NS)
+    assert acknowledged(again, hop.link) == [], "not either when it comes after that"
+    assert [entry.frame.to_serve for entry in host.kept.entries] == [mates(2)]
+    done = hop.hand(Done(((sent, sent),)), now_ns=9 * SECOND_NS)
+    assert len(acknowledged(done, hop.link)) == 2, "once it is done everybody hears of it"
+
+
 # --- time to live ---
 
 

@@ -86,15 +86,18 @@ class Duties:
                 flight.claims = kept
                 self._forget_unclaimed(flight)
 
-    def waive(self, flights: Iterable[Flight], duties: int, waives: Callable[[Claim], bool]) -> None:
-        """Such claims no longer ask for these duties; a copy that asks for nothing else is answered."""
+    def waive(self, flights: Iterable[Flight], waived: Callable[[Claim], int]) -> None:
+        """Claims no longer ask for what `waived` says; a copy that asks for nothing else is answered."""
         for flight in flights:
-            touched = [claim for claim in flight.claims if claim.mask & duties and waives(claim)]
-            for claim in touched:
-                claim.mask &= ~duties
-                if not claim.mask:
-                    self.acknowledge(claim.source, claim.number)
-            if touched:
+            is_touched = False
+            for claim in flight.claims:
+                duties = claim.mask & waived(claim)
+                if duties:
+                    is_touched = True
+                    claim.mask &= ~duties
+                    if not claim.mask:
+                        self.acknowledge(claim.source, claim.number)
+            if is_touched:
                 flight.claims = [claim for claim in flight.claims if claim.mask]
                 self._forget_unclaimed(flight)
 

@@ -30,7 +30,7 @@ from veena.core.disk import EventKey
 from veena.core.duties import Duties
 from veena.core.ends import Ends, Outcome
 from veena.core.event_frame import BACKLOG, RELIABLE, EventFrame
-from veena.core.flight import LOG, Claim, Flight, event_key
+from veena.core.flight import LOG, Flight, event_key
 from veena.core.frames import Done, Refused, done
 from veena.core.hops import Hops
 from veena.core.link import Link
@@ -153,10 +153,11 @@ class Router:
         if self.records.hops:
             self._note_taken(source, frame, to_serve, now_ns)
         pending = to_serve & ~flight.done
-        # This log answers for what it adopted: nobody need wait for the absent. But a copy with the mark may come from
-        # this very log, over a neighbour whose hop has just changed: each would rely on the other.
-        if flight.adopted and source != LOG and not frame.flags & BACKLOG:
-            pending &= ~(flight.adopted & flight.logged())
+        # This log answers for what it adopted: nobody need wait for the absent. But a copy with the mark, or one that
+        # names the duty itself, may come from this very broker, over a neighbour whose hop has just changed: each would
+        # rely on the other.
+        if flight.adopted and not frame.flags & BACKLOG:
+            pending &= ~(flight.adopted & flight.logged() & self._found_below(source))
         if not pending:
             self.duties.acknowledge(source, number)
             return
@@ -376,18 +377,22 @@ class Router:
 
     def overdue(self, before_ns: int) -> list[tuple[Flight, int]]:
         """Duties found here (not those that came as they are) which have been open since before then."""
-
-        def found_here(claim: Claim) -> int:
-            link = self._links.get(claim.source)
-            return 0 if link is None else claim.mask & ((1 << (link.level * self._fanout)) - 1) & ~self.me
-
-        return self.duties.overdue(before_ns, found_here)
+        return self.duties.overdue(before_ns, lambda claim: claim.mask & self._found_below(claim.source))
 
     def relieve(self, key: EventKey, duties: int) -> None:
-        """The own log answers for these duties now: upstreams need not wait for them."""
+        """The own log answers for these duties now: who had them found here need not wait for them.
+
+        Who named them itself does wait: while maps differ a duty may come back to where it was found, and an answer out
+        of this log would then go round and end the log's own claim.
+        """
         flight = self.duties.find(key)
         if flight is not None:
-            self.duties.waive((flight,), duties, lambda claim: claim.source != LOG)
+            self.duties.waive((flight,), lambda claim: duties & self._found_below(claim.source))
+
+    def _found_below(self, source: int) -> int:
+        """The units that a copy from there does not name: they are found where it enters the unit around them."""
+        link = self._links.get(source)
+        return 0 if link is None else ((1 << (link.level * self._fanout)) - 1) & ~self.me
 
     def flush(self, now_ns: int) -> None:
         """Look at the hops if something changed, and send the acknowledgements of this read: one frame a link."""
@@ -420,19 +425,16 @@ class Router:
     def _stuck(self, flight: Flight, stuck: int, now_ns: int) -> None:
         """Duties without a hop: refuse those that came as they are; those found here, and the log's, wait."""
         for claim in list(flight.claims):
-            link = self._links.get(claim.source)
-            if link is not None:
-                shift = link.level * self._fanout
-                direct = claim.mask & stuck >> shift << shift
-                if direct:
-                    self._refuse(claim.source, direct, now_ns)
+            direct = claim.mask & stuck & ~self._found_below(claim.source)
+            if direct and claim.source in self._links:
+                self._refuse(claim.source, direct, now_ns)
 
     def _refuse(self, source: int, duties: int, now_ns: int) -> None:
         """Tell an upstream to hold these units, and forget what it sent for them."""
         self.statistics.refused += 1
         self.refusals.refuse(source, duties, 0, self.unit, now_ns)
         # A copy that asked for nothing else is answered: the peer has read of the refusal before that.
-        self.duties.waive(self.duties.flights(), duties, lambda claim: claim.source == source)
+        self.duties.waive(self.duties.flights(), lambda claim: duties if claim.source == source else 0)
 
     def on_refused(self, link: Link, frame: Refused, now_ns: int) -> None:
         """The neighbour takes no duties for these units, from a copy on: they wait until it opens."""
@@ -461,11 +463,10 @@ class Router:
     def _reopen(self, now_ns: int) -> None:
         if self.refusals.is_refusing:
             room = len(self.duties) < MAX_FLIGHTS // 2 and self.duties.bytes < MAX_FLIGHT_BYTES // 2
-            self.refusals.reopen(
-                lambda bit: room and (self._may_enter(bit) if bit & self._own else self._find(bit) != NOWHERE),
-                self.unit,
-                now_ns,
-            )
+            self.refusals.reopen(lambda bit: room and self._has_way(bit), self.unit, now_ns)
+
+    def _has_way(self, bit: int) -> bool:
+        return self._may_enter(bit) if bit & self._own else self._find(bit) != NOWHERE
 
     # --- queries ---
 
