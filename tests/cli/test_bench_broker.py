@@ -66,3 +66,18 @@ def test_a_broker_is_measured(tmp_path: Path) -> None:
     assert {"idle_mib", "per_second", "fan_out_per_second", "reliable_per_second", "p50_us", "p99_us"} <= found.keys()
     assert found["fan_out"] == 3
     assert min(found["per_second"], found["reliable_per_second"], found["p50_us"], found["idle_mib"]) > 0
+
+
+def test_a_network_is_measured_by_distance() -> None:
+    """`veena bench network --json`: a line for every number of links between publisher and receiver."""
+    arguments = ["bench", "network", "--brokers", "3", "--seconds", "0.1", "--json"]
+    result = subprocess.run(
+        [sys.executable, "-m", "veena.cli", *arguments], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [each["links"] for each in found] == list(range(len(found)))
+    assert len(found) >= 2
+    assert found[0]["publisher"] == found[0]["receiver"] != found[1]["receiver"]
+    assert found[0]["rate_ratio"] == found[0]["p50_ratio"] == 1.0
+    assert all(min(each["per_second"], each["reliable_per_second"], each["p50_us"]) > 0 for each in found)

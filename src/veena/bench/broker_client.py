@@ -108,9 +108,17 @@ def _before_events(data: bytes) -> int:
     return -1
 
 
-def load(host: str, port: int, receivers: int, size: int = 100, reliable: bool = False, topic: str = "bench") -> Load:
-    """A publisher and so many receivers of one topic, attached and subscribed."""
-    readers = [Attached(host, port, f"reader-{number}") for number in range(receivers)]
+def load(
+    host: str,
+    port: int,
+    receivers: int,
+    size: int = 100,
+    reliable: bool = False,
+    topic: str = "bench",
+    receiving: int | None = None,
+) -> Load:
+    """A publisher and so many receivers of one topic, attached and subscribed; `receiving` is their broker's port."""
+    readers = [Attached(host, receiving or port, f"reader-{number}") for number in range(receivers)]
     for reader in readers:
         reader.ask([topic])
     for reader in readers:

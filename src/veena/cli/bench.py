@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from veena.bench.matching import Result
     from veena.bench.workloads import Workload
 
-bench = typer.Typer(help="Measure: matching, and a broker under load.", no_args_is_help=True)
+bench = typer.Typer(help="Measure: matching, a broker or a network under load.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -150,6 +150,100 @@ def broker_command(
     for name, value in found.rows():
         table.add_row(name, value)
     Console().print(table)
+
+
+@bench.command("network")
+def network_command(
+    network: Annotated[Path | None, typer.Option(help="A network file; otherwise a generated one.")] = None,
+    brokers: Annotated[int, typer.Option(min=1, max=100, help="Brokers of the generated network.")] = 8,
+    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long each rate is measured.")] = 1.0,
+    links: Annotated[
+        int | None, typer.Option(min=0, help="The farthest receiver, in links; the last by default.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts, a line a distance.")] = False,
+) -> None:
+    """Broker processes under load: rate and latency by the number of links between publisher and receiver.
+
+    Every delivery is counted and compared; bodies have 100 bytes. Reliable means synced and acknowledged.
+    """
+    import asyncio
+    import tempfile
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from veena.bench.matching_report import machine
+    from veena.bench.network import measure
+    from veena.runtime.network_file import load_network
+    from veena.sim.generate import generate
+
+    chosen = generate(brokers, seed=1) if network is None else load_network(network, connected=True)
+    with Console(stderr=True).status("starting") as status, tempfile.TemporaryDirectory(prefix="veena-") as directory:
+        try:
+            found = asyncio.run(measure(chosen, Path(directory), seconds, links, status.update))
+        except (RuntimeError, OSError) as error:
+            print(f"veena: {error}", file=sys.stderr)
+            raise typer.Exit(EXIT_BROKEN) from None
+    if as_json:
+        for each in found:
+            print(json.dumps(each.line()))
+        return
+    table = Table(title=f"{chosen.name}, {len(chosen.brokers)} brokers; {machine()}", title_justify="left")
+    for head in ("links", "receiver at", "events/s", "to 0 links", "reliable/s", "p50 us", "to 0 links", "p99 us"):
+        table.add_column(head, justify="left" if head == "receiver at" else "right")
+    for each in found:
+        table.add_row(
+            str(each.links), each.receiver, f"{each.per_second:,.0f}", f"{each.rate_ratio:.2f}",
+            f"{each.reliable_per_second:,.0f}", f"{each.p50_us:,.0f}", f"{each.p50_ratio:.1f}", f"{each.p99_us:,.0f}",
+        )  # fmt: skip
+    Console().print(table)
+
+
+@bench.command("pipeline")
+def pipeline_command(
+    section: Annotated[list[str] | None, typer.Option(help="match, read or archive; without it all three.")] = None,
+    engine: Annotated[list[str] | None, typer.Option(help="Only these engines in the section match.")] = None,
+    quick: Annotated[bool, typer.Option(help="A tenth of the sizes, one round.")] = False,
+    check: Annotated[bool, typer.Option(help="Exit with 1 when a figure misses its bar.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line a figure.")] = False,
+) -> None:
+    """Spark with two cores beside something plainer: the same engine in plain processes, a socket without a broker."""
+    from rich.console import Console
+
+    from veena.bench.workloads import find
+    from veena.cli.bench_pipeline import LOADS, table
+    from veena.errors import VeenaError
+    from veena.spark.bench import QUICK, SECTIONS, Effort, Load, measure
+
+    wanted = tuple(section or SECTIONS)
+    unknown = [name for name in wanted if name not in SECTIONS]
+    unknown += [name for name in engine or () if name not in {load[0] for load in LOADS}]
+    if unknown or (check and quick):
+        reason = f"{unknown[0]!r} is no section and no engine" if unknown else "--check: the bars are for full sizes"
+        print(f"veena: {reason}; see veena bench pipeline --help", file=sys.stderr)
+        raise typer.Exit(EXIT_USAGE)
+    loads = []
+    for name, workload, profiles, events in LOADS:
+        if name in (engine or (name,)):
+            (found,) = find(name, workload)
+            loads.append(Load(name, workload, found.constraint, found.event, profiles, events))
+    figures = []
+    with Console(stderr=True).status("starting") as status:
+        try:
+            for figure in measure(wanted, loads, QUICK if quick else Effort(), status.update):
+                figures.append(figure)
+                if as_json:
+                    print(json.dumps(figure.line()), flush=True)
+        except VeenaError as error:
+            print(f"veena: {error}", file=sys.stderr)
+            raise typer.Exit(EXIT_BROKEN) from None
+    if not as_json:
+        Console().print(table(figures))
+    short = [figure for figure in figures if figure.is_short]
+    for figure in short if check else []:
+        print(f"{figure.section} {figure.name}: {figure.ratio:.2f} x, the bar is {figure.bar} x", file=sys.stderr)
+    if short and check:
+        raise typer.Exit(EXIT_BROKEN)
 
 
 def _order(as_json: bool, check: bool) -> None:
