@@ -94,5 +94,24 @@ class ConfigError(VeenaError):
         self.remedy = remedy
 
 
+class DataLost(VeenaError):
+    """Rows of a broker's table were given up before they were read: those from `asked` on, up to `first`."""
+
+    def __init__(self, broker: str, table: str, asked: int, first: int) -> None:
+        super().__init__(
+            f"{table} of broker {broker!r}: offset {asked} was asked for, but what is kept begins at {first}; the rows"
+            f" between were given up by age or size: read on from {first}, and raise history_s or max_bytes in [store],"
+            " or commit what was read, so that more is kept"
+        )
+        self.broker = broker
+        self.table = table
+        self.asked = asked
+        self.first = first
+
+
+class PipelineError(VeenaError):
+    """A job on Spark that cannot run as it was asked for; the message names what was found and what to do."""
+
+
 def _shortened(text: str, limit: int = 80) -> str:
     return repr(text) if len(text) <= limit else repr(text[: limit - 3] + "...")

@@ -91,17 +91,26 @@ def test_the_demo_leaves_its_report(tmp_path: Path) -> None:
         ["22", "1", "8", "10"],
     ]
     assert "<svg" in (tmp_path / "report.html").read_text()
+    audit = summary["pipeline"]["audit"]
+    assert (audit["events"], audit["expected"]) == (60, summary["expected"]), "Spark finds the same in the archive"
+    assert audit["missing"] == audit["duplicates"] == audit["spurious"] == audit["out_of_order"] == 0
+    assert summary["pipeline"]["archive_rows"].keys() == {"events", "deliveries", "hops", "profiles"}
+    assert {path.name for path in (tmp_path / "archive").iterdir()} >= {"events", "deliveries", "hops", "profiles"}
+    assert (tmp_path / "audit.html").exists() and list((tmp_path / "analysis").glob("*.png"))
     assert veena("topology", "check", str(tmp_path / "network.toml")).code == 0
 
 
 def test_the_python_of_the_readme_runs() -> None:
-    """Both programs as printed, but for the port: the first one with a broker that was just started."""
-    client, engine = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    """All programs as printed, but for the port: a client of a broker that was just started, the engines, and Spark on
+    that broker's log."""
+    client, engine, spark = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     with started("broker", "run", "--listen", "veena://127.0.0.1:0", "--json") as broker:
         url = broker.told()["url"]
         assert "veena://127.0.0.1:7700" in client
         shown = ran(client.replace("veena://127.0.0.1:7700", url))
         assert shown == ["IBM b'hello'"]
+        table = ran(spark.replace("veena://127.0.0.1:7700", url))
+        assert ["quotes", "1"] in [re.findall(r"\w+", line) for line in table]
     lines = ran(engine)
     assert lines[0] == "[1, 2]"
     assert lines[1] == "0b11"
@@ -109,7 +118,7 @@ def test_the_python_of_the_readme_runs() -> None:
 
 
 def ran(code: str) -> list[str]:
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=False)
     assert shown.returncode == 0, shown.stderr
     return shown.stdout.splitlines()
 

@@ -10,14 +10,12 @@ from veena import Event, RemoteProtocolError
 from veena.address import Address, Unit, as_seen
 from veena.core.boundary import Active, ClientDown, ClientUp, Subscribe, Unsubscribe
 from veena.core.claims import MAX_TELLERS, Claims, least
-from veena.core.digest import DigestTest, event_atoms, make_part
 from veena.core.interest_frames import MAX_COUNT, STANDING, Claim, Digest, Have, Interest, Mark, Row
 from veena.core.interest_table import InterestTable, mark_key
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
 from veena.core.profiles import Profiles
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
-from veena.core.superseded import Superseded
 from veena.core.want import make_want
 from veena.errors import ConfigError
 from veena.runtime.network_file import Network, load_network, make_network
@@ -461,30 +459,6 @@ def test_the_least_of_all_tellers_counts_while_they_are_heard() -> None:
     found.now_ns += found.patience_ns
     claims.prune()
     assert len(claims) == 0
-
-
-def test_a_replaced_digest_counts_while_its_speaker_is_heard() -> None:
-    """A unit in two parts: what the other part wants is wanted until its speaker resigns, and the rest knows all."""
-    found, _, network = leases()
-    claims = Claims(network, found)
-    superseded = Superseded(claims)
-    unit, here, there = (0, 1), (0, 1, 0, 0), (0, 1, 0, 1)
-    for teller in (here, there):
-        claims.learn(claim(1, who=unit, teller=teller), 1)
-
-    def digest(number: int, speaker: Address, topic: str) -> Digest:
-        return Digest(unit, (number, speaker, number), (make_part(SYSTEM, [make_want("topic", topic, SYSTEM)]),))
-
-    def wants(effective: Digest) -> bool:
-        return any(DigestTest(part).may_want(event_atoms(QUOTES)) for part in effective.parts)
-
-    one, other, third = digest(1, here, "quotes"), digest(2, there, "news"), digest(3, there, "sports")
-    assert wants(superseded.effective(None, one))
-    assert wants(superseded.effective(one, other))
-    assert wants(superseded.effective(other, third))
-    claims.learn(Claim(unit, here, 2, 0, True, True, False, ()), 1)
-    assert not wants(superseded.effective(third, digest(4, there, "news")))
-    assert len(superseded) == 0
 
 
 def test_the_least_is_what_all_have() -> None:

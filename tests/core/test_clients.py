@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from veena import ConfigError, Event, InvalidConstraint, LocalProtocolError
@@ -216,6 +218,49 @@ def test_without_grace_or_with_a_goodbye_it_is_removed_at_once(grace_ns: int, lo
     found.client(ClientDown(1, lost=lost), SECOND_NS)
     run(found, SECOND_NS + SECOND_NS // 2)
     assert told(found) == []
+
+
+def test_what_only_lingers_is_acknowledged_anew() -> None:
+    """ACT-05, ACT-06: a want that stands for nobody is no sign that everybody has heard of it; a second one is."""
+    found = profiles(grace_ns=60 * SECOND_NS)
+    found.map_changed(0)
+    levels: list[list[int]] = []
+    for session in (1, 2, 3):
+        at_ns = 10 * session * SECOND_NS
+        found.client(ClientUp(session, "alice"), at_ns)
+        found.client(Subscribe(session, 1, "topic", "quotes", 4), at_ns)
+        levels.append([each.level for each in found.active()])
+        for due_ns in range(at_ns, at_ns + 5 * SECOND_NS, SECOND_NS // 20):
+            found.tick(due_ns)
+            found.map_changed(due_ns)
+            levels[-1] += [each.level for each in found.active()]
+        found.check()
+        if session == 1:
+            found.client(ClientDown(session, lost=True), at_ns + 5 * SECOND_NS)
+    assert levels == [[1, 2, 3, 4], [1, 2, 3, 4], [4]]
+
+
+def test_a_topic_costs_a_broker_few_bytes() -> None:
+    """AGG-01: it stands in several tables, and what they hold of it they share."""
+    found, count = profiles(), 3000
+    found.map_changed(0)
+    found.client(ClientUp(1, "alice"), 0)
+    run(found, SECOND_NS)
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            found.client(Subscribe(1, number, "topic", f"sensors.{number}", 4), SECOND_NS)
+        for due_ns in range(SECOND_NS, 5 * SECOND_NS, SECOND_NS // 4):
+            found.tick(due_ns)
+            found.news()
+            found.active()
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(list(found.table.rows(HOST))) == len(list(found.table.rows(HOST[:3]))) == count
+    assert len(found.acknowledgements) == 0
+    assert size < 1600 * count, "with what is remembered as read; a copy in each table would make it 4,000"
+    found.check()
 
 
 def test_what_lingers_is_bounded_and_every_want_is_handed_back_once() -> None:

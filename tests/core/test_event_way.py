@@ -50,9 +50,23 @@ def test_who_only_passes_on_and_had_no_way_does_not_decide_what_is_wanted() -> N
     """It took nothing on: its neighbour sends the event another way."""
     parts = {ORIGIN: told(accepted(), sent(11, RELAY, 3)), RELAY: told(taken(12, ORIGIN, 3)), HOME: told(stays=(STAY,))}
     assert followed(parts).reason is Reason.WAITING
-    inside = {ORIGIN: told(accepted(), sent(11, GATE, 4)), GATE: told(taken(12, ORIGIN, 4)), HOME: told(stays=(STAY,))}
+    entered = told(taken(12, ORIGIN, 4, GATE))
+    inside = {ORIGIN: told(accepted(), sent(11, GATE, 4)), GATE: entered, HOME: told(stays=(STAY,))}
     verdict = followed(inside)
     assert (verdict.reason, verdict.broker, verdict.at_ns) == (Reason.NOT_ACTIVE, GATE, 12)
+
+
+def test_who_refused_the_unit_of_both_does_not_decide_what_is_wanted_there() -> None:
+    """A newcomer at the gate passes on what is for others: what is for its own unit waits, and its life may end."""
+    copy = Fact(11, What.SENT, (UNIT, (1,)), GATE, 4)
+    expired = Fact(30, What.EXPIRED, (UNIT,))
+    parts = {
+        ORIGIN: told(accepted(), copy, expired),
+        GATE: told(taken(12, ORIGIN, 4, (1,))),
+        HOME: told(stays=(STAY,)),
+    }
+    verdict = followed(parts)
+    assert (verdict.reason, verdict.broker, verdict.at_ns) == (Reason.EXPIRED, ORIGIN, 30)
 
 
 def test_a_life_that_ends_while_word_is_awaited_is_not_why() -> None:
@@ -95,6 +109,19 @@ def test_what_is_under_way_to_where_a_durable_subscription_was_is_still_under_wa
     assert (verdict.reason, verdict.unit, verdict.at_ns) == (Reason.NO_ROUTE, UNIT, 20)
 
 
+def test_a_life_that_is_over_follows_no_subscription() -> None:
+    """Where it ended on the way is told, not that it would have gone on to where a durable subscription has gone."""
+    moved = Stay("reader", -7, 1, 1, b"\xa6quotes", 4, begun_ns=1, ended_ns=20, ending=MOVED, durable=True)
+    stands = Stay("reader", -9, 1, 1, b"\xa6quotes", 4, begun_ns=15, durable=True)
+    parts = {
+        ORIGIN: told(accepted(), Fact(30, What.EXPIRED, (UNIT,))),
+        RELAY: told(stays=(stands,)),
+        HOME: told(stays=(moved,)),
+    }
+    verdict = followed(parts, moved)
+    assert (verdict.reason, verdict.broker, verdict.at_ns) == (Reason.EXPIRED, ORIGIN, 30)
+
+
 def test_a_way_is_told_by_the_copies_that_came_first_and_in_time() -> None:
     """A copy that came after the event was handed over is not how it came; clocks of brokers between may differ."""
     parts = {
@@ -130,6 +157,20 @@ def test_a_durable_subscription_that_went_where_nobody_answers_is_not_taken_to_h
     assert judge(parts, frame(), "reader", (), 10_000).reason is Reason.UNKNOWN
     deleted = {**parts, HOME: told(stays=(replace_ending(moved, "left"),))}
     assert judge(deleted, frame(), "reader", (), 10_000).reason is Reason.NOT_SUBSCRIBED
+
+
+def test_what_is_known_of_one_subscription_counts_more_than_what_is_not_known_of_another() -> None:
+    """A durable subscription has two stays that wanted it: its later home saw what became of it."""
+    dropped = Fact(25, What.DROPPED, client="reader", session=-9, text="best effort: the client was not there")
+    moved = Stay("reader", -7, 1, 1, b"\xa6quotes", 4, begun_ns=1, ended_ns=50, ending=MOVED, durable=True)
+    later = Stay("reader", -9, 1, 1, b"\xa6quotes", 4, begun_ns=2, durable=True)
+    parts = {
+        ORIGIN: told(accepted(), sent(11, GATE, 4), sent(11, RELAY, 3, RELAY)),
+        RELAY: told(taken(24, ORIGIN, 3, RELAY), dropped, stays=(later,)),
+        HOME: told(stays=(moved,)),
+    }
+    verdict = judge(parts, frame(), "reader", (GATE,), 10_000)
+    assert (verdict.reason, verdict.broker, verdict.at_ns) == (Reason.DROPPED, RELAY, 25)
 
 
 def replace_ending(stay: Stay, ending: str) -> Stay:

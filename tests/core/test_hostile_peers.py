@@ -161,6 +161,16 @@ def test_a_want_that_no_engine_can_read_costs_its_bearer_the_link(payload: bytes
         peer = neighbour(broker, 1, MATE)
 
 
+@pytest.mark.parametrize("scope", [0, 5, 8])
+def test_a_want_told_farther_than_the_network_goes_is_refused(scope: int) -> None:
+    """PRF-10: a scope is a level above the unit's own, up to the number of levels."""
+    broker = started()
+    want = make_want("topic", "quotes", scope)
+    row = Row(MATE, want.key, (1, MATE, 1), True, want.kind, want.payload, scope)
+    assert [link for link, _ in closed(neighbour(broker, 1, MATE).say(Interest((row,))))] == [1]
+    assert list(broker.profiles.table.rows(MATE)) == []
+
+
 def test_wants_of_a_unit_beyond_the_fan_out_are_refused() -> None:
     """DST-01: its bit would be another unit's, one level up."""
     broker = started()

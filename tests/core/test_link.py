@@ -104,6 +104,18 @@ def test_nothing_comes_before_the_hello(frame: Frame) -> None:
         new_link().arrive(1, frame, 0)
 
 
+def test_a_hello_that_was_overtaken_is_read_before_what_follows_it() -> None:
+    """TRN-05: where frames overtake each other a Hello may come last, and everything behind it at once."""
+    link = new_link(ordered=False)
+    follows = Connections((), complete=True)
+    assert link.arrive(2, follows, 0) == []
+    assert link.arrive(1, hello(NEAR), 0) == [(1, hello(NEAR)), (2, follows)]
+    broken = new_link(ordered=False)
+    broken.arrive(2, hello(NEAR), 0)
+    with pytest.raises(RemoteProtocolError, match="before Hello: greet first"):
+        broken.arrive(1, follows, 0)
+
+
 def test_only_acknowledgements_and_goodbyes_have_no_number() -> None:
     link = new_link()
     with pytest.raises(RemoteProtocolError, match="Hello without a frame number"):

@@ -157,3 +157,31 @@ def test_who_came_into_a_network_is_never_alone() -> None:
             effects += broker.tick(second * SECOND_NS)
         news.append([effect for effect in effects if isinstance(effect, Active)])
     assert news == [[Active(1, 1, level) for level in (1, 2, 3, 4)], []]
+
+
+def test_who_has_met_nobody_of_its_network_speaks_for_none_of_its_units() -> None:
+    """I1: a newcomer that is cut off from the start would say that its super-cluster wants what its own clients want.
+    That would be as new as what others said first, and heard instead of it as soon as links are up."""
+    said: list[list[int]] = []
+    for joined_ns in (None, 0):
+        nonces = iter(range(100, 200))
+        broker = Broker(Identity("host", HOST, 1), Settings(), lambda _, n=nonces: next(n), 0, joined_ns=joined_ns)  # type: ignore[misc]
+        broker.tick(0)
+        broker.handle(Stored(1), 0)
+        broker.handle(ClientUp(1, "reader"), 0)
+        broker.handle(Subscribe(1, 1, "topic", "quotes", 4), 0)
+        for second in range(1, 20):
+            broker.tick(second * SECOND_NS)
+        table = broker.profiles.table
+        said.append([level for level in range(4) if table.has_spoken(HOST[: 4 - level])])
+    assert said == [[0, 1, 2, 3], [0]]
+
+
+def test_who_has_met_nobody_enters_no_unit_for_others() -> None:
+    """I1: what comes over its first link, before it is told anything, is not for itself alone."""
+    nonces = iter(range(100, 200))
+    broker = Broker(Identity("host", HOST, 1), Settings(), lambda _: next(nonces), 0, joined_ns=0)
+    leases = broker.profiles.leases
+    assert not any(leases.may_enter(level) or leases.has_met(level) for level in (1, 2, 3))
+    leases.told_everything(0)
+    assert all(leases.may_enter(level) and leases.has_met(level) for level in (1, 2, 3))

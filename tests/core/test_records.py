@@ -12,9 +12,9 @@ from veena.core.boundary import Active, ClientDown, ClientUp, Deliver, Subscribe
 from veena.core.disk import Noted
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.flight import event_key
-from veena.core.notes import MAX_FACTS_OF_EVENT, MAX_STAYS_TOLD, MOVED, What
+from veena.core.notes import MAX_FACTS_OF_EVENT, MAX_STAYS_TOLD, MOVED, EventNote, What
 from veena.core.records import SIGN_NS, Records
-from veena.core.settings import Settings
+from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import make_want
 from veena.errors import ConfigError
 from veena.event import Event, EventId
@@ -92,6 +92,17 @@ def test_facts_about_one_event_are_bounded() -> None:
     found = records.find(event_key(make_frame(7)))
     assert found is not None
     assert len(found.facts) == MAX_FACTS_OF_EVENT
+
+
+def test_what_clients_got_goes_to_the_disk_however_many_there_are() -> None:
+    """An audit counts deliveries: an event with more receivers than facts are remembered must not look as if lost."""
+    records = make_records()
+    sessions = range(1, MAX_FACTS_OF_EVENT + 11)
+    for session in sessions:
+        records.client(ClientUp(session, f"client {session}"), None, 1)
+        records.note(make_frame(7), What.DELIVERED, 2, session=session)
+    noted = [note.fact.client for note in taken(records, 3).notes if isinstance(note, EventNote)]
+    assert noted == [f"client {session}" for session in sessions]
 
 
 def test_a_stay_from_its_beginning_to_its_end() -> None:
@@ -219,3 +230,24 @@ def test_off_remembers_nothing_and_writes_nothing() -> None:
 def test_what_is_to_be_remembered_must_be_one_of_three() -> None:
     with pytest.raises(ConfigError, match='"deliveries"'):
         replace(SETTINGS, records="some")  # type: ignore[arg-type]
+
+
+def test_what_leaves_the_log_for_nobody_is_noted() -> None:
+    """EXP: what waited in the log for a unit that may have wanted anything is looked at again when there is a way."""
+    stage = AskingStage()
+    publisher = stage.attach("1", "publisher")
+    stage.wait()
+    stage.world.crash(stage.addresses["3"], silent=False)
+    stage.wait(8 * SECOND_NS)
+    event = stage.publish(publisher, "for whoever is there")
+    stage.wait(SECOND_NS)
+    stage.world.start(stage.addresses["3"])
+    stage.wait(8 * SECOND_NS)
+    events, there = stage.broker("1").events, stage.addresses["3"]
+    entry = next(each for each in stage.world.nodes[stage.addresses["1"]].disk.entries if each.frame.id == event)
+    assert entry.frame.to_serve & events.router.bit(there), "it was out of reach, and might have wanted it"
+    events.origin._read_back(entry, events.router.bit(there), stage.world.now_ns)
+    record = events.records.find(event_key(entry.frame))
+    assert record is not None
+    last = record.facts[-1]
+    assert (last.what, last.units, last.at_ns) == (What.STOPPED, (there,), stage.world.now_ns)

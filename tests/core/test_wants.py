@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from veena import Event, InvalidConstraint, RemoteProtocolError, matching
 from veena.core.clients import Clients
-from veena.core.cover_set import CoverSet
+from veena.core.cover_set import MAX_WORK, CoverSet
 from veena.core.digest import MAX_ATOMS, DigestTest, event_atoms, make_part, merge_digests, merge_parts
 from veena.core.interest_frames import Row
-from veena.core.want import Want, covers, make_want, want_of
+from veena.core.want import TOPIC, Want, covers, keyed_want, make_want, want_of
+from veena.matching import selector
 from veena.sim.population import draw_event, draw_subscription
 
 
@@ -158,3 +159,42 @@ def test_digests_merge_into_their_union() -> None:
     assert wrong < 20
     assert merge_parts(4, [other, other]) == other
     assert [part.scope for part in merge_digests([one], [make_part(3, many[:1])])] == [3, 4]
+
+
+def test_a_topic_that_was_packed_in_another_way_is_told_on_as_it_came() -> None:
+    """AGG-01: its key is the hash of its bytes, and whoever hears of it compares them."""
+    usual, wasteful = b"\xa6quotes", b"\xd9\x06quotes"
+    wants = [keyed_want(TOPIC, payload, 4) for payload in (usual, wasteful)]
+    assert [want.payload for want in wants] == [usual, wasteful]
+    assert [want.constraint for want in wants] == ["quotes", "quotes"]
+    assert wants[0].key != wants[1].key
+    assert keyed_want(TOPIC, b"\x01", 4).payload == b"\x01"
+
+
+def test_wants_as_long_as_may_be_are_told_without_being_read() -> None:
+    """AGG-07: comparing is bounded by what is compared; telling one too many is never wrong."""
+    long = " OR ".join(f"p{at} LIKE '%x{at}%'" for at in range(400))
+    read = selector._formula.cache_info()
+    cover = CoverSet()
+    for number in range(20):
+        assert cover.add(make_want("selector", ("wordy", f"{long} OR n = {number}"), 4))
+    assert len(cover.told) == 20
+    now = selector._formula.cache_info()
+    assert (now.hits, now.misses) == (read.hits, read.misses)
+    cover.check()
+
+
+def test_a_want_is_read_once_and_compared_as_long_as_it_takes_little() -> None:
+    """AGG-07: many long ones of one topic are told once comparing a new one with all of them would be too much."""
+    terms = " OR ".join(f"p{at} = {at}" for at in range(150))
+    read = selector._formula.cache_info()
+    cover = CoverSet()
+    for number in range(40):
+        cover.add(make_want("selector", ("busy", f"{terms} OR number = {number}"), 4))
+    now = selector._formula.cache_info()
+    size = len(next(iter(cover.told.values())).payload)
+    compared = MAX_WORK // size**2
+    assert 0 < now.misses - read.misses <= compared + 1, "each is read once, and not when too much stands there"
+    assert now.hits - read.hits <= 4 * compared**2
+    assert not cover.add(make_want("selector", ("busy", "number = 3"), 4)), "a short one is still compared with all"
+    cover.check()

@@ -49,7 +49,8 @@ def described(kind: inspect.Type) -> str:
         case inspect.StrType():
             return f"text of {kind.min_length or 0} to {kind.max_length} characters"
         case inspect.BytesType():
-            return f"at most {kind.max_length} bytes"
+            is_fixed = kind.min_length == kind.max_length
+            return f"{kind.max_length} bytes" if is_fixed else f"at most {kind.max_length} bytes"
         case inspect.BoolType():
             return "boolean"
         case inspect.LiteralType():

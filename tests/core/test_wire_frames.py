@@ -18,7 +18,9 @@ from veena.core import (
     frames,
     interest_frames,
     locator_frames,
+    log_frames,
     setup_frames,
+    stage_frames,
     wire,
 )
 from veena.core.client_frames import ClientHello, ClientWelcome, Places
@@ -43,7 +45,7 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.StrType():
             return st.text(min_size=kind.min_length or 0, max_size=min(kind.max_length or MANY, 20))
         case inspect.BytesType():
-            return st.binary(max_size=MANY)
+            return st.binary(min_size=kind.min_length or 0, max_size=max(MANY, kind.min_length or 0))
         case inspect.BoolType():
             return st.booleans()
         case inspect.LiteralType():
@@ -158,6 +160,8 @@ def test_every_frame_has_a_kind() -> None:
             client_frames,
             ask_frames,
             locator_frames,
+            log_frames,
+            stage_frames,
         )
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Frame) and value is not Frame

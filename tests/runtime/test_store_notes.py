@@ -13,7 +13,7 @@ import pytest
 
 from tests.runtime.store_desk import CODEC, NOBODY, PATIENCE, Desk, entry, frame
 from veena.core.disk import EventKey, LastHad, Noted, Write
-from veena.core.notes import EventNote, Fact, Note, Stay, StayNote, What
+from veena.core.notes import ClientNote, EventNote, Fact, Note, Stay, StayNote, What
 from veena.core.records import Records
 from veena.core.settings import Settings
 from veena.core.want import make_want
@@ -26,7 +26,7 @@ from veena.runtime.store_schema import MIGRATIONS, migrate
 
 SECOND = 1_000_000_000
 WANT = make_want("selector", ("quotes", "price > 10"), 4)
-PEER, FAR = (0, 0, 0, 1), (0, 1, 0, 0)
+HOST, PEER, FAR = (0, 0, 0, 0), (0, 0, 0, 1), (0, 1, 0, 0)
 
 
 def key(number: int) -> EventKey:
@@ -114,13 +114,52 @@ def test_facts_are_rows_for_audits(tmp_path: Path) -> None:
         tmp_path, "SELECT client_id, session, change, engine, level, shared, attributes, ending FROM profiles"
     )
     assert [row[:5] for row in profiles] == [
+        ("", 0, "started", "", 0),
         ("bob", 7, "added", "selector", 0),
         ("bob", 7, "active", "selector", 3),
         ("bob", 7, "removed", "selector", 0),
     ]
-    assert (profiles[2][5], msgspec.msgpack.decode(profiles[2][6]), profiles[2][7]) == (
+    assert msgspec.msgpack.decode(profiles[0][6]) == {"address": "0.0.0.0", "records": "all", "history": "reliable"}
+    assert (profiles[3][5], msgspec.msgpack.decode(profiles[3][6]), profiles[3][7]) == (
         "workers", {"device": "pda"}, "left",
     )  # fmt: skip
+
+
+def test_what_was_not_handed_over_is_told_with_the_reason(tmp_path: Path) -> None:
+    """What an audit needs to tell what was lost from what was not to be delivered."""
+    here = (HOST,)
+    notes: tuple[Note, ...] = (
+        ClientNote(11, "bob", 7, True),
+        event(1, Fact(20, What.TAKEN, here, peer=PEER), is_first=True),
+        event(1, Fact(20, What.HAD, client="bob", session=7)),
+        event(2, Fact(21, What.TAKEN, here, peer=PEER), is_first=True),
+        event(3, Fact(22, What.TAKEN, here, peer=PEER), is_first=True),
+        event(3, Fact(22, What.HAD)),
+        event(4, Fact(23, What.WITHHELD, client="bob", session=7), is_first=True),
+        event(4, Fact(24, What.DROPPED, client="bob", session=7)),
+        event(5, Fact(25, What.HAD, client="bob", session=-7), is_first=True),
+        event(6, Fact(26, What.ACCEPTED, here), is_first=True),
+        StayNote(stay(10, ended_ns=30, ending="left")),
+        ClientNote(31, "bob", 7, False, "left"),
+        event(7, Fact(32, What.ACCEPTED, here), is_first=True),
+    )
+    with Desk(tmp_path, records="all") as desk:
+        desk.store.load(NOBODY)
+        keep(desk, Noted(10, 40, notes))
+        assert desk.store.history("bob", "consumed") == []
+    deliveries = table(tmp_path, "SELECT at_ns, sequence, clients, mark FROM deliveries ORDER BY at_ns")
+    assert [(*row[:2], msgspec.msgpack.decode(row[2]), row[3]) for row in deliveries] == [
+        (20, 1, ["bob"], "had"),
+        (20, 1, [], "came"),
+        (21, 2, [], "came"),
+        (23, 4, ["bob"], "withheld"),
+        (24, 4, ["bob"], "dropped"),
+        (32, 7, [], "came"),
+    ]
+    sessions = table(
+        tmp_path, "SELECT at_ns, client_id, change, ending FROM profiles WHERE engine = '' AND session = 7"
+    )
+    assert sessions == [(11, "bob", "attached", ""), (31, "bob", "detached", "left")]
 
 
 def test_with_deliveries_alone_there_are_no_hops_in_the_tables(tmp_path: Path) -> None:
@@ -217,6 +256,8 @@ def test_too_many_notes_are_given_up_and_their_ticket_is_not(tmp_path: Path, mon
         assert desk.store.statistics().records_lost == 8
         keep(desk, Noted(1, 3, notes[:2]))
         assert len(desk.store.load(NOBODY).noted) == 2
+    lost = table(tmp_path, "SELECT attributes FROM profiles WHERE change = 'lost' ORDER BY number")
+    assert sum(int(msgspec.msgpack.decode(told)["records"]) for (told,) in lost) == 8
 
 
 def test_a_full_store_takes_events_before_notes(tmp_path: Path) -> None:

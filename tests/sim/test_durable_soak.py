@@ -9,6 +9,7 @@ import pytest
 
 from veena.core.broker import Broker
 from veena.core.durable import Durable
+from veena.core.durables import Durables
 from veena.core.event_frame import EventFrame
 from veena.core.outlet import Outlet
 from veena.core.roaming import Roaming
@@ -21,7 +22,15 @@ from veena.sim.run import Report, run_seed
 
 def absent(options: Options) -> Options:
     """Few others, so that the run is about those who come and go."""
-    return replace(options, clients=2, durables=8, absences=24, events=100, clogs=0, check_every=10, wire=False)
+    return replace(
+        options, clients=2, durables=8, absences=24, devices=0, changes=0, events=100, clogs=0, check_every=10,
+        wire=False,
+    )  # fmt: skip
+
+
+def fickle(options: Options) -> Options:
+    """The same clients with second devices, and with other wishes under the same names."""
+    return replace(absent(options), devices=24, changes=12)
 
 
 def slow(options: Options) -> Options:
@@ -44,6 +53,15 @@ def test_who_comes_and_goes_without_faults_gets_everything() -> None:
 def test_who_comes_and_goes_through_faults_gets_everything(seed: int) -> None:
     """FLT-05, I5: seeds that once lost or repeated something."""
     report = run_seed(seed, "all", change=absent, brokers=8)
+    assert report.is_sound, (report.broken, report.wrong)
+    assert report.durable_expected
+
+
+@pytest.mark.parametrize(("seed", "faults"), [(5, "none"), (9, "all")])
+def test_devices_and_other_wishes_under_the_same_name(seed: int, faults: str) -> None:
+    """CLI-02: on all devices together everything, on each nothing twice and in order; what was kept when a client asked
+    for something else stays kept."""
+    report = run_seed(seed, faults, change=fickle, brokers=6)
     assert report.is_sound, (report.broken, report.wrong)
     assert report.durable_expected
 
@@ -104,7 +122,7 @@ def test_a_cursor_that_is_believed_too_soon_is_caught() -> None:
     def impatient(durable: Durable, inbox: Any, entry: Any, now_ns: int) -> EventFrame | None:
         return None
 
-    assert any(report.missing for report in judged(planted(handing__mortal=impatient)))
+    assert any(report.missing for report in judged(planted(handing_mortal=impatient)))
 
 
 def test_a_home_that_does_not_know_what_it_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,6 +130,36 @@ def test_a_home_that_does_not_know_what_it_kept_is_caught(monkeypatch: pytest.Mo
     monkeypatch.setattr("veena.core.handing.Handing._was_had", lambda *given: False)
     reports = judged(Broker, "all", (3, 9, 24))
     assert any(report.duplicates or report.broken for report in reports)
+
+
+def test_another_wish_that_forgets_what_was_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaces = Durables._replace
+
+    def forgetful(durables: Durables, durable: Durable, given: Any, now_ns: int) -> None:
+        replaces(durables, durable, given, now_ns)
+        for inbox in durable.inboxes:
+            inbox.front = inbox.end
+            inbox.open.clear()
+            inbox.by_key.clear()
+
+    monkeypatch.setattr(Durables, "_replace", forgetful)
+    assert run_seed(5, "none", change=fickle, brokers=6).missing
+
+
+def test_a_device_that_takes_the_others_with_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLI-02: the first device is attached, is handed nothing any more, and may not acknowledge what it has."""
+    detach = Durables.detach
+
+    def greedy(durables: Durables, session: int, subscription: int, now_ns: int) -> bool:
+        durable = durables._readers.get((session, subscription))
+        for other in list(durable.readers) if durable is not None else ():
+            detach(durables, *other, now_ns)
+        return durable is not None
+
+    monkeypatch.setattr(Durables, "detach", greedy)
+    report = run_seed(3, "none", change=fickle, brokers=6)
+    assert report.spurious
+    assert "to acknowledge for" in report.wrong[0]
 
 
 def test_an_outlet_that_miscounts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

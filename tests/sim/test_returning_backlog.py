@@ -28,12 +28,17 @@ def test_a_copy_of_the_backlog_that_comes_back_waits() -> None:
     hop = stage.broker("b1").hops.hop(stage.addresses["b3"])
     assert hop is not None
 
+    outside = stage.broker("b1").hops.hop(stage.addresses["a1"][:3])
+    assert outside is not None
+    first = flight.frame.copy(router.bit(stage.addresses["b1"][:3]), flight.frame.served, flight.frame.ttl_ms)
+    router.take(outside.connection, 1000, first, stage.world.now_ns)
+    assert [claim.source for claim in flight.claims] == [LOG], "who has it found here is answered by the log"
     again = flight.frame.copy(duty, flight.frame.served, flight.frame.ttl_ms)
     router.take(hop.connection, 1001, again, stage.world.now_ns)
-    assert [claim.source for claim in flight.claims] == [LOG], "who sends it for the first time is answered by the log"
+    assert [claim.source for claim in flight.claims] == [LOG, hop.connection], "sent before it was in the log, perhaps"
     again.flags |= BACKLOG
     router.take(hop.connection, 1002, again, stage.world.now_ns)
-    assert [claim.source for claim in flight.claims] == [LOG, hop.connection]
+    assert [claim.source for claim in flight.claims] == [LOG, hop.connection, hop.connection]
 
     stage.world.start(stage.addresses["b2"])
     stage.wait(10 * SECOND_NS)

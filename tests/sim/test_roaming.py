@@ -194,6 +194,52 @@ def test_a_straggler_that_was_sent_on_may_come_back() -> None:
     assert reader.read() == sent
 
 
+def test_a_straggler_that_comes_back_goes_on_to_where_the_client_is_now() -> None:
+    """FLT-05: the client was with X again and has gone on to Z when Y sends X back what X had sent it long before."""
+    stage = Stage(cluster([(1, 2), (1, 3), (1, 4), (1, 5)]))
+    reader = Reader(stage, "alice")
+    reader.attach("2")
+    stage.subscribe("2")
+    publisher = stage.attach("4", "publisher")
+    stage.wait()
+    reader.leave()
+    reader.attach("3")
+    wait_for_state(stage, "2", LEFT)
+    reader.leave()
+    stage.world.crash(stage.addresses["3"], silent=False)
+    stage.wait_ms(100)
+    sent = publish(stage, publisher, 0, 2)
+    stage.wait_ms(100)
+    stage.world.crash(stage.addresses["4"], silent=False)
+    for place in ("2", "5"):
+        reader.attach(place)
+        stage.wait(20 * SECOND_NS)
+        assert reader.read() == []
+        if place == "2":
+            reader.leave()
+    assert state_at(stage, "2") == [LEFT, LEFT]
+    stage.world.start(stage.addresses["3"])
+    stage.wait(20 * SECOND_NS)
+    assert reader.read() == sent
+
+
+def test_what_lay_too_long_does_not_live_again_elsewhere() -> None:
+    """QOS: a time to live goes on in the log; what is left of it goes with an event that follows its client."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice")
+    reader.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    reader.leave()
+    for body, ttl in (("short", 4.0), ("long", 60.0), ("ever", None)):
+        stage.publish(publisher, body, Event(topic="quotes", ttl=ttl))
+    stage.wait(5 * SECOND_NS)
+    reader.attach("z1")
+    stage.wait(20 * SECOND_NS)
+    assert reader.read() == ["long", "ever"]
+    assert reader.frames[0].ttl_ms < 55_000
+
+
 def test_what_a_crashed_home_had_handed_over_is_marked_when_it_moves() -> None:
     """CLI-07: nobody knows after a crash whether it was handed over; whoever gets it is warned."""
     stage = Stage(two_sites(), options=QUICK)

@@ -224,6 +224,21 @@ def test_what_is_ended_elsewhere_while_its_home_is_lost_is_not_taken_up() -> Non
     assert standing(stage) == {}
 
 
+def test_what_is_ended_elsewhere_ends_where_its_place_was_taken() -> None:
+    """CLI-05: a home hears that its subscription has ended when it is found again, and its place was taken meanwhile.
+    Were that one not told, nobody would ever end it."""
+
+    def change(options: Options) -> Options:
+        return replace(
+            options, clients=2, durables=8, absences=24, devices=16, changes=8, events=100, clogs=0, check_every=10,
+            wire=False, standby_ns=STANDBY_NS,
+        )  # fmt: skip
+
+    report = run_seed(30, "all", change=change, brokers=8)
+    assert report.interest_wider == 0
+    assert report.is_sound, (report.broken, report.wrong)
+
+
 def test_a_standby_that_was_started_again_is_told_what_is_still_needed() -> None:
     """It has what it held on its disk, and forgot what of it was acknowledged: it asks."""
     stage, reader, publisher = stage_with(2)
@@ -272,8 +287,8 @@ def soaked(copies: int, seed: int = 17) -> Report:
 
     def change(options: Options) -> Options:
         return replace(
-            options, clients=2, durables=8, absences=24, events=100, clogs=0, check_every=10, wire=False,
-            permanent=0.15, copies=copies, standby_ns=STANDBY_NS,
+            options, clients=2, durables=8, absences=24, devices=0, changes=0, events=100, clogs=0, check_every=10,
+            wire=False, permanent=0.15, copies=copies, standby_ns=STANDBY_NS,
         )  # fmt: skip
 
     return run_seed(seed, "crash", change=change, brokers=12)

@@ -84,10 +84,12 @@ class _Reader:
 class LiveNetwork:
     """Brokers as processes, and the papers' clients on them."""
 
-    def __init__(self, network: Network, directory: Path, publisher: str, measuring: str, say: Say) -> None:
+    def __init__(
+        self, network: Network, directory: Path, publisher: str, measuring: str, say: Say, records: str = "off"
+    ) -> None:
         self._say = say
         self._up = 0
-        self.fleet = Fleet(network, directory, on_up=self._came_up)
+        self.fleet = Fleet(network, directory, records=records, on_up=self._came_up)
         self._at = {member.label: member for member in self.fleet.members}
         self._publisher, self._measuring = publisher, measuring
         self._stack = AsyncExitStack()

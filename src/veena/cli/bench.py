@@ -203,7 +203,7 @@ def network_command(
 def pipeline_command(
     section: Annotated[list[str] | None, typer.Option(help="match, read or archive; without it all three.")] = None,
     engine: Annotated[list[str] | None, typer.Option(help="Only these engines in the section match.")] = None,
-    quick: Annotated[bool, typer.Option(help="A tenth of the sizes, one round.")] = False,
+    quick: Annotated[bool, typer.Option(help="A tenth of the sizes, one round, four engines.")] = False,
     check: Annotated[bool, typer.Option(help="Exit with 1 when a figure misses its bar.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="A line a figure.")] = False,
 ) -> None:
@@ -211,7 +211,7 @@ def pipeline_command(
     from rich.console import Console
 
     from veena.bench.workloads import find
-    from veena.cli.bench_pipeline import LOADS, table
+    from veena.cli.bench_pipeline import LOADS, QUICK_LOADS, table
     from veena.errors import VeenaError
     from veena.spark.bench import QUICK, SECTIONS, Effort, Load, measure
 
@@ -224,7 +224,7 @@ def pipeline_command(
         raise typer.Exit(EXIT_USAGE)
     loads = []
     for name, workload, profiles, events in LOADS:
-        if name in (engine or (name,)):
+        if name in engine if engine else not quick or (name, workload) in QUICK_LOADS:
             (found,) = find(name, workload)
             loads.append(Load(name, workload, found.constraint, found.event, profiles, events))
     figures = []

@@ -1,9 +1,10 @@
-"""`veena demo`: the 22-broker network of the GES paper, as processes and in the simulator, in tables and one page."""
+"""`veena demo`: the 22-broker network of the GES paper, as processes, in the simulator and on Spark, on one page."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,9 +31,10 @@ def demo(
     events: Annotated[int, typer.Option(min=1, help="Events at each match rate.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """22 brokers as processes with 102 clients, every delivery checked; then a bad day in the simulator."""
+    """22 broker processes and 102 clients, each delivery checked, archived and audited on Spark; then a bad day."""
     from rich.console import Console
 
+    from veena.cli import demo_pipeline
     from veena.cli.demo_report import draw_latency, page, show, summary
     from veena.runtime.network_file import dump_network
     from veena.sim.drawing import draw_svg
@@ -42,33 +44,55 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError("--out", str(out), f"cannot be made ({error.strerror})", "name another folder") from None
+    _clear(out)
     network, start, end = _network()
     with Console(stderr=True).status("starting") as status:
-        rates, clients = asyncio.run(_live(network, out / "brokers", (start, end), events, status.update))
+        rates, clients, rows = asyncio.run(_live(network, out, (start, end), events, status.update))
+        past = demo_pipeline.look_back(out / "archive", rows, out, status.update) if rows else None
         story = tell(network, start, end, status.update)
-    picture, found = draw_svg(network), summary(story, rates, clients)
+    picture, found = draw_svg(network), summary(story, rates, clients, past)
     (out / "network.toml").write_text(dump_network(network), encoding="utf-8")
     (out / "network.svg").write_text(picture, encoding="utf-8")
     (out / "summary.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     draw_latency(rates, out / "latency.png")
-    (out / "report.html").write_text(page(story, rates, clients, picture), encoding="utf-8")
+    (out / "report.html").write_text(page(story, rates, clients, picture, past), encoding="utf-8")
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        show(story, rates, clients, out)
-    if story.wrong_maps or not story.bad_day.is_sound or not all(rate.is_sound for rate in rates):
+        show(story, rates, clients, past, out)
+    is_sound = all(rate.is_sound for rate in rates) and story.bad_day.is_sound and not story.wrong_maps
+    if not is_sound or (past is not None and not past.audit.is_clean):
         raise typer.Exit(1)
 
 
 async def _live(
-    network: Network, directory: Path, ends: tuple[Unit, Unit], events: int, say: Callable[[str], None]
-) -> tuple[list[Rate], int]:
-    """The brokers as processes: what came of the events at each match rate, and how many clients there were."""
+    network: Network, out: Path, ends: tuple[Unit, Unit], events: int, say: Callable[[str], None]
+) -> tuple[list[Rate], int, dict[str, int]]:
+    """The brokers as processes: what came of the events at each match rate, how many clients there were, and how many
+    rows of each table are archived: none where there is no Spark."""
     from veena.bench.live import LiveNetwork
+    from veena.cli import demo_pipeline
 
     publisher, measuring = map(network.labels.label, ends)
-    async with LiveNetwork(network, directory, publisher, measuring, say) as live:
-        return [await live.measure(percent, events, EVENTS_PER_SECOND) for percent in MATCH_RATES], live.clients
+    records = "all" if demo_pipeline.is_there() else "off"
+    async with LiveNetwork(network, out / "brokers", publisher, measuring, say, records) as live:
+        rates = [await live.measure(percent, events, EVENTS_PER_SECOND) for percent in MATCH_RATES]
+        rows: dict[str, int] = {}
+        if records != "off":
+            urls = [member.url for member in live.fleet.members]
+            rows = await asyncio.to_thread(demo_pipeline.archive, urls, out / "archive", say)
+        return rates, live.clients, rows
+
+
+def _clear(out: Path) -> None:
+    """Remove what an earlier demo left there, and nothing else: brokers' stores and the archive begin anew."""
+    is_ours = (out / "summary.json").exists() and (out / "report.html").exists()
+    for folder in ("archive", "brokers"):
+        if (out / folder).exists():
+            if not is_ours:
+                what = "has something that no demo left there, which would be mixed with the demo's own"
+                raise ConfigError("--out", str(out / folder), what, "name another folder")
+            shutil.rmtree(out / folder)
 
 
 def register(main: typer.Typer) -> None:

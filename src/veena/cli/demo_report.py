@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from veena.bench.live import Rate
+    from veena.cli.demo_pipeline import PipelineStory
     from veena.sim.story import Story
 
 
-def summary(story: Story, rates: list[Rate], clients: int) -> dict[str, Any]:
+def summary(story: Story, rates: list[Rate], clients: int, past: PipelineStory | None) -> dict[str, Any]:
     latencies = [each for rate in rates for each in rate.latencies]
     return {
         "brokers": len(story.network.brokers),
@@ -34,6 +35,7 @@ def summary(story: Story, rates: list[Rate], clients: int) -> dict[str, Any]:
             "sound": story.bad_day.is_sound,
             "trace_hash": story.bad_day.trace_hash,
         },
+        "pipeline": None if past is None else past.report(),
     }
 
 
@@ -81,7 +83,7 @@ def _cells(rate: Rate) -> list[str]:
     return [f"{rate.match_percent} %", *map(str, counts), *(f"{rate.percentile(each) or 0:.1f}" for each in (50, 99))]
 
 
-def show(story: Story, rates: list[Rate], clients: int, out: Path) -> None:
+def show(story: Story, rates: list[Rate], clients: int, past: PipelineStory | None, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -100,6 +102,12 @@ def show(story: Story, rates: list[Rate], clients: int, out: Path) -> None:
     for way in story.ways:
         ways.add_row(way.when, " > ".join(way.brokers))
     console.print(maps, ways, live)
+    if past is None:
+        console.print("no archive, audit and analysis: install veena\\[spark] for them", highlight=False)
+    else:
+        audit = Table(*AUDITED, title="on Spark: the archive's audit, from events, profiles, deliveries and hops")
+        audit.add_row(*_audited(past))
+        console.print(audit)
     console.print(f"a bad day in the simulator, seed {story.bad_day.seed}:", highlight=False)
     for fault in story.bad_day.faults:
         console.print(f"  {fault}", highlight=False)
@@ -108,7 +116,26 @@ def show(story: Story, rates: list[Rate], clients: int, out: Path) -> None:
     console.print(f"report: {out / 'report.html'}", highlight=False)
 
 
-def page(story: Story, rates: list[Rate], clients: int, picture: str) -> str:
+#: What of an audit is shown.
+AUDITED = ("events", "profiles", "expected", "delivered", "missing", "duplicates", "spurious", "wasted_units")
+
+
+def _audited(past: PipelineStory) -> list[str]:
+    return [str(getattr(past.audit, name)) for name in AUDITED]
+
+
+def _on_spark(past: PipelineStory | None) -> str:
+    if past is None:
+        return "<p>Without Spark there is no archive, audit and analysis: install <code>veena[spark]</code>.</p>"
+    rows = ", ".join(f"{count} {html.escape(table)}" for table, count in past.rows.items())
+    pictures = "".join(f'<img src="{html.escape(name)}" alt="{html.escape(name)}">' for name in past.pictures)
+    return (
+        f"<p>Archived: {rows}. All of it is in <code>archive/</code>; <a href='audit.html'>the audit</a>,"
+        f" <a href='analysis/analysis.html'>the analysis</a>.</p>{_table(list(AUDITED), [_audited(past)])}{pictures}"
+    )
+
+
+def page(story: Story, rates: list[Rate], clients: int, picture: str, past: PipelineStory | None) -> str:
     ways = [[way.when, " > ".join(way.brokers)] for way in story.ways]
     faults = "".join(f"<li>{html.escape(fault)}</li>" for fault in story.bad_day.faults)
     verdict = "Everything was right again." if story.bad_day.is_sound else "Not everything was right again."
@@ -123,6 +150,7 @@ text-align:left}}svg,img{{max-width:100%;height:auto}}</style>
 {picture}
 <h2>As processes, with {clients} clients</h2>{_table(list(HEADS), [_cells(rate) for rate in rates])}
 <img src="latency.png" alt="Latency by match rate">
+<h2>The same on Spark</h2>{_on_spark(past)}
 <h2>The way from broker to broker</h2>{_table(["when", "brokers"], ways)}
 <h2>What each broker knows</h2><p>The maps were built from connection messages alone: {story.frames} frames until
 nothing was under way.</p>{maps}

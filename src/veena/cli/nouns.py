@@ -11,7 +11,7 @@ import typer
 
 NOUNS: tuple[str, ...] = (
     "demo", "broker", "network", "users", "messages", "find", "locate", "status", "topology", "trace", "explain",
-    "sim", "bench", "experiment",
+    "pipeline", "cluster", "sim", "bench", "experiment",
 )  # fmt: skip
 
 

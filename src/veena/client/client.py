@@ -109,7 +109,8 @@ def connect(
         raise LocalProtocolError(f"heartbeat {heartbeat}: expected 0.001 to {MAX_CLIENT_HEARTBEAT_MS / 1000:g} seconds")
     if slow not in ("drop", "disconnect"):
         raise LocalProtocolError(f"slow {slow!r}: use 'drop' or 'disconnect'")
-    name = f"client-{uuid.uuid4().hex}" if client_id is None else check_client_id(client_id)
+    new = f"{user}/{uuid.uuid4().hex}" if user else f"client-{uuid.uuid4().hex}"  # a user may take ids below its name
+    name = check_client_id(new if client_id is None else client_id)
     if name.startswith(INTERNAL):
         raise LocalProtocolError(f"client id {name!r}: ids that begin with {INTERNAL} are the brokers' own")
     greeting = Greeting(

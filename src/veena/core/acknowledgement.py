@@ -6,7 +6,8 @@ that the client's own broker sees by itself: it has the rows and digests that it
 units beside them (`claims`). At each level the want itself counts, or a wider one that is told in its place, or the
 digest that has its required atom. It need not be the same at each level: a wider want may go while others still have to
 hear of it, and then what it stood for is told. The state is kept for each distinct want, not for each subscription, and
-only wants below their scope are looked at, when something changed at their level.
+only wants below their scope are looked at, when something changed at their level. Of a want that has reached its scope
+nothing is kept: what stands, and does not wait here, has reached it.
 
 Who must have heard: every known unit beside the own one that is in reach, or was a lease and a margin ago. Who has been
 away longer treats the own unit as wanting all, unless another part of that unit still speaks to him. So when the own
@@ -26,59 +27,46 @@ is known here too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from veena.address import Address, Unit, as_seen, link_level
 from veena.core.boundary import Active
 from veena.core.claims import Claims
+from veena.core.clients import Clients
 from veena.core.digest import DigestTest, atom_of
 from veena.core.interest_frames import STANDING, Row, Version
 from veena.core.interest_table import DIGEST_LEVEL, InterestTable, Pair, pair_of
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
-from veena.core.want import Want, covers, known_want
+from veena.core.want import TOPIC, Want, covers, known_want
 
+#: Who has a want: the profile id of its only subscription, or those of several (`clients`).
+Subscribers = int | dict[int, None]
 #: The least that all have of each speaker of a unit; None where nobody else is there to have anything.
 Floor = dict[Address, Pair] | None
-Bucket = tuple[int, str]
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A distinct want of this broker's clients."""
-
-    want: Want
-    #: Acknowledged up to here.
-    level: int = 0
-    #: (session, subscription).
-    subscribers: dict[tuple[int, int], None] = field(default_factory=dict)
-    #: What was last heard by all in place of the want.
-    told: Want | None = None
-
-
-@dataclass(slots=True)
-class _Subscription:
-    entry: _Entry
-    observed: int = 0
 
 
 class Acknowledgements:
     """The state of all subscriptions at one broker."""
 
-    def __init__(self, network: NetworkMap, table: InterestTable, leases: Leases, claims: Claims) -> None:
+    def __init__(
+        self, network: NetworkMap, clients: Clients, table: InterestTable, leases: Leases, claims: Claims
+    ) -> None:
         self._map = network
+        self._clients = clients
         self._table = table
         self._leases = leases
         self._claims = claims
-        self._sessions: dict[int, dict[int, _Subscription]] = {}
-        self._entries: dict[bytes, _Entry] = {}
-        #: Entries below their scope, by the level that they have.
-        self._waiting: list[dict[bytes, _Entry]] = [{} for _ in range(network.levels)]
-        #: What the own broker and the clusters of the own super-cluster tell, for finding wider wants.
-        self._wider: dict[Unit, dict[Bucket, dict[bytes, Want]]] = {}
+        #: By session and subscription, what was observed.
+        self._observed: dict[int, dict[int, int]] = {}
+        #: The wants below their scope, by key at the level that they have. A hundred thousand may come at once.
+        self._waiting: list[dict[bytes, Subscribers]] = [{} for _ in range(network.levels)]
+        #: What was last heard by all in place of such a want, where it was another one.
+        self._instead: dict[bytes, Want] = {}
+        #: What the own broker and the clusters of the own super-cluster tell, for finding wider wants: by bucket, and
+        #: without the plain topics, whose keys are known.
+        self._wider: dict[Unit, dict[bytes, dict[bytes, Want]]] = {}
         self._news: list[Active] = []
-        #: Entries of this input: they may be covered by what was told before, and nobody else is concerned.
-        self._fresh: dict[bytes, _Entry] = {}
+        #: Wants of this input: they may be covered by what was told before, and nobody else is concerned.
+        self._fresh: dict[bytes, None] = {}
         #: Levels at which something may have changed, whatever the claims say.
         self._stirred: dict[int, None] = {}
         self._floors: dict[int, tuple[bool, Floor]] = {}
@@ -89,48 +77,65 @@ class Acknowledgements:
 
     # --- subscriptions ---
 
-    def add(self, session: int, subscription: int, want: Want) -> None:
-        entry = self._entries.get(want.key)
-        if entry is None:
-            entry = self._entries[want.key] = _Entry(want)
-            self._waiting[0][want.key] = entry
-            self._fresh[want.key] = entry
-        elif entry.level:
-            self._news.append(Active(session, subscription, entry.level))
-        entry.subscribers[session, subscription] = None
-        self._sessions.setdefault(session, {})[subscription] = _Subscription(entry)
-
-    def remove(self, session: int, subscription: int) -> None:
-        found = self._sessions.get(session, {}).pop(subscription, None)
-        if found is None:
+    def add(self, session: int, subscription: int, want: Want, is_first: bool) -> None:
+        """A subscription was made; whether it is the first to ask for this."""
+        profile = self._clients.profile(session, subscription)
+        level = self._level(want)
+        if level is None:
+            if is_first:
+                self._waiting[0][want.key] = profile
+                self._fresh[want.key] = None
+            else:
+                self._news.append(Active(session, subscription, want.scope))
             return
-        entry = found.entry
-        del entry.subscribers[session, subscription]
-        if not entry.subscribers:
-            del self._entries[entry.want.key]
-            self._fresh.pop(entry.want.key, None)
-            if entry.level < entry.want.scope:
-                del self._waiting[entry.level][entry.want.key]
+        found = self._waiting[level][want.key]
+        if isinstance(found, int):
+            found = self._waiting[level][want.key] = {found: None}
+        found[profile] = None
+        if level:
+            self._news.append(Active(session, subscription, level))
+
+    def remove(self, session: int, subscription: int, want: Want) -> None:
+        """A subscription that was added is over."""
+        if session in self._observed:
+            self._observed[session].pop(subscription, None)
+        level = self._level(want)
+        if level is None:
+            return
+        found = self._waiting[level][want.key]
+        if not isinstance(found, int):
+            del found[self._clients.profile(session, subscription)]
+        if isinstance(found, int) or not found:
+            del self._waiting[level][want.key]
+            self._fresh.pop(want.key, None)
+            self._instead.pop(want.key, None)
+
+    def _level(self, want: Want) -> int | None:
+        """The level of a want that is below its scope."""
+        return next((level for level, waiting in enumerate(self._waiting) if want.key in waiting), None)
 
     def close(self, session: int) -> None:
-        for subscription in list(self._sessions.get(session, {})):
-            self.remove(session, subscription)
-        self._sessions.pop(session, None)
+        """All that a session asks for is over."""
+        for subscription, want in self._clients.told(session):
+            self.remove(session, subscription, want)
+        self._observed.pop(session, None)
 
     def observe(self, session: int, subscriptions: tuple[int, ...], origin: Address) -> None:
         """An event that was published at `origin` satisfied these (ACT-03, ACT-04)."""
         level = 0 if origin == self._map.host else link_level(self._map.host, origin) + 1
         if level:
-            found = self._sessions.get(session, {})
+            observed = self._observed.setdefault(session, {})
             for number in subscriptions:
-                subscription = found.get(number)
-                if subscription is not None and subscription.observed < level:
-                    subscription.observed = level
+                if observed.get(number, 0) < level and self._clients.told_want(session, number) is not None:
+                    observed[number] = level
 
     def state(self, session: int, subscription: int) -> tuple[int, int] | None:
         """(observed, acknowledged): 0 not yet, 1 for the cluster, up to the number of levels for the whole system."""
-        found = self._sessions.get(session, {}).get(subscription)
-        return None if found is None else (found.observed, found.entry.level)
+        want = self._clients.told_want(session, subscription)
+        if want is None:
+            return None
+        level = self._level(want)
+        return self._observed.get(session, {}).get(subscription, 0), want.scope if level is None else level
 
     # --- what is told ---
 
@@ -141,7 +146,7 @@ class Acknowledgements:
                 continue
             if row.unit == self._map.host[: len(row.unit)]:
                 self._stirred[self._map.level(row.unit)] = None
-            if row.wanted and row.kind != STANDING:
+            if row.wanted and row.kind not in (STANDING, TOPIC):
                 want = known_want(row)
                 buckets = self._wider.setdefault(row.unit, {})
                 if stands:
@@ -176,28 +181,34 @@ class Acknowledgements:
                 if waiting and self._floors.get(level) != self._floor(level):
                     self._stirred[level] = None
         if self._fresh and 0 not in self._stirred:
-            self._raise(0, list(self._fresh.values()), *self._floor(0))
+            self._raise(0, list(self._fresh), *self._floor(0))
         self._fresh.clear()
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
                     self._floors[level] = self._floor(level)
-                    self._raise(level, list(waiting.values()), *self._floors[level])
+                    self._raise(level, list(waiting), *self._floors[level])
             self._stirred.clear()
         news, self._news = self._news, []
         return news
 
-    def _raise(self, level: int, waiting: list[_Entry], found: bool, floor: Floor) -> None:
+    def _raise(self, level: int, keys: list[bytes], found: bool, floor: Floor) -> None:
         """Let those of these rise that everybody has heard of."""
         if not found:
             return
-        for entry in [entry for entry in waiting if self._holds(entry, level, floor)]:
-            del self._waiting[level][entry.want.key]
-            entry.level = level + 1
-            self._news += [Active(*subscriber, entry.level) for subscriber in entry.subscribers]
-            if entry.level < entry.want.scope:
-                self._waiting[entry.level][entry.want.key] = entry
-                self._stirred[entry.level] = None
+        above = level + 1
+        waiting = self._waiting[level]
+        wants = [self._clients.profile_want(_one(waiting[key])) for key in keys]
+        for want in [want for want in wants if self._holds(want, level, floor)]:
+            subscribers = waiting.pop(want.key)
+            self._news += [Active(*self._clients.subscription(profile), above) for profile in _all(subscribers)]
+            if above < want.scope:
+                self._waiting[above][want.key] = subscribers
+                self._stirred[above] = None
+            else:
+                self._instead.pop(want.key, None)
+        if not waiting:
+            self._waiting[level] = {}  # an emptied dict keeps the room of all that were in it
 
     def _floor(self, level: int) -> tuple[bool, Floor]:
         """Whether all have spoken who must, and the least that they have of what the own unit told."""
@@ -226,32 +237,42 @@ class Acknowledgements:
             floor = {speaker: pair for speaker, pair in floor.items() if as_seen(self._map.host, speaker) in reach}
         return True, floor
 
-    def _holds(self, entry: _Entry, level: int, floor: Floor) -> bool:
+    def _holds(self, asked: Want, level: int, floor: Floor) -> bool:
         # What was told in place of the want may have gone since: then the want itself is told, or another wider one.
-        wants = [entry.told, entry.want] if entry.told is not None and entry.told is not entry.want else [entry.want]
+        instead = self._instead.get(asked.key)
+        wants = [asked] if instead is None else [instead, asked]
         own = self._map.own(level)
         if level >= DIGEST_LEVEL:
             digest = self._table.digest(own)
             if digest is None or not _has(floor, digest.version):
                 return False
-            return any(self._digest_has(level, entry.want, want) for want in wants)
+            return any(self._digest_has(level, asked, want) for want in wants)
         for want in wants:
             told = self._told(own, want, floor)
             if told is not None:
-                entry.told = told
+                if told.key == asked.key:
+                    self._instead.pop(asked.key, None)
+                else:
+                    self._instead[asked.key] = told
                 return True
         return False
 
     def _told(self, own: Unit, want: Want, floor: Floor) -> Want | None:
         """What all have heard of the own unit that asks for this: the want itself, or a wider one."""
-        row = self._table.row(own, want.key)
+        row = self._table.kept(own, want.key)
         if row is not None and row.wanted:
             return want if _has(floor, row.version) else None
-        for wider in self._wider.get(own, {}).get(want.bucket, {}).values():
-            row = self._table.row(own, wider.key)
+        for wider in self._comparable(own, want):
+            row = self._table.kept(own, wider.key)
             if row is not None and _has(floor, row.version) and covers(wider, want):
                 return wider
         return None
+
+    def _comparable(self, unit: Unit, want: Want) -> list[Want]:
+        """What a unit tells that may be wider than a want."""
+        rows = [self._table.kept(unit, key) for key in want.topic_keys(self._map.levels)]
+        topics = [row.want for row in rows if row is not None and row.wanted]
+        return [*topics, *self._wider.get(unit, {}).get(want.bucket, {}).values()]
 
     def _digest_has(self, level: int, asked: Want, want: Want) -> bool:
         """Whether the own unit's digest lets through what is asked for: by its atom, or that of a wider want that some
@@ -259,8 +280,8 @@ class Acknowledgements:
         tests = [test for scope, test in self._digest_tests(level) if scope >= asked.scope]
         if _lets_through(tests, want):
             return True
-        for buckets in self._wider.values():
-            for wider in buckets.get(want.bucket, {}).values():
+        for unit in filter(self._concerns, self._table.units()):
+            for wider in self._comparable(unit, want):
                 if _lets_through(tests, wider) and covers(wider, want):
                     return True
         return False
@@ -281,14 +302,26 @@ class Acknowledgements:
         return alone_from_ns if self._leases.now_ns < alone_from_ns else self._release_ns
 
     def __len__(self) -> int:
-        return len(self._entries)
+        """The wants that are not yet acknowledged up to their scope."""
+        return sum(map(len, self._waiting))
 
     def check(self) -> None:
-        held = sum(len(entry.subscribers) for entry in self._entries.values())
-        assert held == sum(map(len, self._sessions.values())), "every subscription belongs to one want"
+        keys = [key for waiting in self._waiting for key in waiting]
+        assert len(keys) == len(set(keys)), "a want waits at one level"
         for level, waiting in enumerate(self._waiting):
-            for entry in waiting.values():
-                assert entry.level == level < entry.want.scope
+            for key, found in waiting.items():
+                subscriptions = [self._clients.subscription(profile) for profile in _all(found)]
+                wants = [self._clients.told_want(*each) for each in subscriptions]
+                assert wants and all(want is not None and want.key == key and level < want.scope for want in wants)
+        assert all(key in keys for key in self._instead)
+
+
+def _one(found: Subscribers) -> int:
+    return found if isinstance(found, int) else next(iter(found))
+
+
+def _all(found: Subscribers) -> list[int]:
+    return [found] if isinstance(found, int) else list(found)
 
 
 def _has(floor: Floor, version: Version) -> bool:

@@ -20,6 +20,7 @@ from veena.core.explain_boundary import Denied, ExplainEffect, ExplainInput
 from veena.core.frames import Frame
 from veena.core.service_boundary import ServiceEffect, ServiceInput, SessionClear, SessionClogged
 from veena.core.session_boundary import SessionEffect, SessionInput
+from veena.core.stage_boundary import ReleaseStaged, StageEffect
 from veena.errors import LocalProtocolError
 from veena.event import EventId
 from veena.matching.engine import Constraint
@@ -244,6 +245,7 @@ Input = (
     | ClientInput
     | Publish
     | PublishBatch
+    | ReleaseStaged
     | DiscoveryInput
     | ServiceInput
     | SessionInput
@@ -255,6 +257,7 @@ QUIET: tuple[type[Input], ...] = (
     Arrived,
     Publish,
     PublishBatch,
+    ReleaseStaged,
     Stored,
     LogRead,
     LinkRoom,
@@ -447,6 +450,7 @@ Effect = (
     | ServiceEffect
     | SessionEffect
     | ExplainEffect
+    | StageEffect
 )
 #: What a broker tells a client, or of its event.
 ToClient = (

@@ -31,6 +31,11 @@ from veena.matching.engine import Constraint, Engine
 #: Sessions of one broker, and subscriptions of one session: bounds, not limits of the design (CLI-09).
 MAX_SESSIONS = 1 << 20
 MAX_SUBSCRIPTIONS = 1 << 16
+#: Bits of the number of a subscription, which its client chooses.
+NUMBER_BITS = 32
+NUMBERS = (1 << NUMBER_BITS) - 1
+#: Under this number it is known how far it is heard that a session of this broker's own can be written to (`homes`).
+REACH = 0
 #: Wants that linger: clients that come and go in a storm must not fill the memory; the oldest go first.
 MAX_LINGERING = 1 << 16
 
@@ -41,10 +46,17 @@ class Session:
 
     client_id: str
     fitness: Fitness
+    #: A profile id has the session's place in its upper bits and the number of the subscription in the lower ones: so
+    #: nothing needs to be kept to come from one to the other.
+    place: int
     #: Profile id and want of a client that can be written to.
     reach: tuple[int, Want] | None = None
-    #: Subscription number -> profile id and want.
-    subscriptions: dict[int, tuple[int, Want]] = field(default_factory=dict)
+    subscriptions: dict[int, Want] = field(default_factory=dict)
+    #: Whether nobody is told any longer what it asks for.
+    is_silent: bool = False
+
+    def profile(self, subscription: int) -> int:
+        return self.place << NUMBER_BITS | subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +74,21 @@ class Clients:
         self._host = host
         self._sessions: dict[int, Session] = {}
         self._engines: dict[tuple[int, int], Engine] = {}
-        #: Profile id -> session and subscription.
-        self._profiles: dict[int, tuple[int, int]] = {}
-        self._next_profile = 0
+        #: Place -> session, and the places that are free below the highest.
+        self._places: dict[int, int] = {}
+        self._free: list[int] = []
         self._addressees = AddresseeEngine()
-        #: Profile id -> session of a reachable client.
+        #: Profile id -> session of a reachable client, ascending.
         self._reachable: dict[int, int] = {}
+        self._next_reachable = 0
         #: Counts what changes the answers of `matching`.
         self.changes = 0
         #: Subscriptions that may tell events apart by time or id (`decisions`).
         self.untimely = 0
         #: Wants that are still told, each with the time when that ends, ascending.
         self._lingering: deque[tuple[int, Want]] = deque()
+        #: How often each of them lingers.
+        self._graces: dict[bytes, int] = {}
 
     def open(
         self, session: int, client_id: str, reachable: bool = False, attributes: Mapping[str, str] | None = None
@@ -87,16 +102,18 @@ class Clients:
             check_client_id(client_id)
         except InvalidEvent as error:
             raise LocalProtocolError(str(error)) from None
-        found = Session(client_id, Fitness(attributes or {}))
-        self._sessions[session] = found
+        fitness = Fitness(attributes or {})
+        place = self._free.pop() if self._free else len(self._places)
+        self._places[place] = session
+        found = self._sessions[session] = Session(client_id, fitness, place)
         if not reachable:
             return None
         self.changes += 1
         want = reach_want(client_id, len(self._host))
-        found.reach = (self._next_profile, want)
-        self._addressees.add(self._next_profile, client_id, 0)
-        self._reachable[self._next_profile] = session
-        self._next_profile += 1
+        found.reach = (self._next_reachable, want)
+        self._addressees.add(self._next_reachable, client_id, 0)
+        self._reachable[self._next_reachable] = session
+        self._next_reachable += 1
         return want
 
     def __contains__(self, session: int) -> bool:
@@ -114,21 +131,36 @@ class Clients:
             self._addressees.remove(found.reach[0])
             del self._reachable[found.reach[0]]
             wants.append(found.reach[1])
-        del self._sessions[session]
+        del self._sessions[session], self._places[found.place]
+        self._free.append(found.place)
         if until_ns is None:
             return wants
         # A clock that stepped back must not put a later time behind an earlier one.
         until_ns = max(until_ns, self._lingering[-1][0]) if self._lingering else until_ns
-        self._lingering.extend((until_ns, want) for want in wants)
+        for want in wants:
+            self._lingering.append((until_ns, want))
+            self._graces[want.key] = self._graces.get(want.key, 0) + 1
         excess = len(self._lingering) - MAX_LINGERING
-        return [self._lingering.popleft()[1] for _ in range(excess)]
+        return [self._end_oldest() for _ in range(excess)]
 
     def expire(self, now_ns: int) -> list[Want]:
         """The wants whose grace is over."""
         wants: list[Want] = []
         while self._lingering and self._lingering[0][0] <= now_ns:
-            wants.append(self._lingering.popleft()[1])
+            wants.append(self._end_oldest())
         return wants
+
+    def _end_oldest(self) -> Want:
+        """The want that has lingered longest, which it does no more."""
+        want = self._lingering.popleft()[1]
+        self._graces[want.key] -= 1
+        if not self._graces[want.key]:
+            del self._graces[want.key]
+        return want
+
+    def lingering(self, want: Want) -> int:
+        """How many subscriptions to this are over and still told."""
+        return self._graces.get(want.key, 0)
 
     def next_wakeup(self) -> int | None:
         return self._lingering[0][0] if self._lingering else None
@@ -138,6 +170,10 @@ class Clients:
         found = self._sessions.get(session)
         if found is None:
             raise LocalProtocolError(f"session {session} is not open")
+        if not 0 <= subscription <= NUMBERS:
+            raise LocalProtocolError(
+                f"subscription {subscription} of {found.client_id}: numbers have {NUMBER_BITS} bits"
+            )
         if subscription in found.subscriptions or len(found.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise LocalProtocolError(
                 f"subscription {subscription} of {found.client_id}: the number is in use, or the client has"
@@ -146,16 +182,16 @@ class Clients:
         levels = len(self._host)
         if not 1 <= scope <= levels:
             raise LocalProtocolError(f"scope {scope}: expected 1 (the cluster) to {levels} (the whole system)")
+        if session < 0 and found.reach:
+            raise LocalProtocolError(f"session {session} tells where {found.client_id} is, and asks for nothing else")
         want = make_want(engine, constraint, scope)
         slot = (want.kind, want.scope)
         if slot not in self._engines:
             self._engines[slot] = create_engine(want.kind)
-        self._engines[slot].add(self._next_profile, want.constraint, 0)  # raises for what cannot be read
+        self._engines[slot].add(found.profile(subscription), want.constraint, 0)  # raises for what cannot be read
         self.changes += 1
         self.untimely += want.is_untimely
-        found.subscriptions[subscription] = (self._next_profile, want)
-        self._profiles[self._next_profile] = (session, subscription)
-        self._next_profile += 1
+        found.subscriptions[subscription] = want
         return want
 
     def unsubscribe(self, session: int, subscription: int) -> Want:
@@ -164,20 +200,52 @@ class Clients:
         if found is None or subscription not in found.subscriptions:
             raise LocalProtocolError(f"session {session} has no subscription {subscription}")
         self.changes += 1
-        profile, want = found.subscriptions.pop(subscription)
+        want = found.subscriptions.pop(subscription)
         self.untimely -= want.is_untimely
-        self._engines[want.kind, want.scope].remove(profile)
-        del self._profiles[profile]
+        self._engines[want.kind, want.scope].remove(found.profile(subscription))
         return want
 
     def want(self, session: int, subscription: int) -> Want:
         """What a subscription asks for."""
-        return self._sessions[session].subscriptions[subscription][1]
+        return self._sessions[session].subscriptions[subscription]
 
-    def wants(self, session: int) -> list[Want]:
-        """Everything that a session asks for; nothing when it is not open."""
+    def silence(self, session: int) -> list[Want]:
+        """Everything that a session asks for, which is not told from now on; nothing when it is not open."""
         found = self._sessions.get(session)
-        return [] if found is None else [want for _, want in found.subscriptions.values()]
+        if found is None:
+            return []
+        found.is_silent = True
+        return list(found.subscriptions.values())
+
+    def told(self, session: int) -> list[tuple[int, Want]]:
+        """The subscriptions of a session, as far as others are told of them."""
+        found = self._sessions.get(session)
+        if found is None or found.is_silent:
+            return []
+        return [*found.subscriptions.items(), *([(REACH, found.reach[1])] if session < 0 and found.reach else [])]
+
+    def told_want(self, session: int, subscription: int) -> Want | None:
+        """What a subscription asks for, if others are told of it."""
+        found = self._sessions.get(session)
+        if found is None or found.is_silent:
+            return None
+        if session < 0 and subscription == REACH and found.reach:
+            return found.reach[1]
+        return found.subscriptions.get(subscription)
+
+    def profile(self, session: int, subscription: int) -> int:
+        """One number for a subscription of an open session."""
+        return self._sessions[session].profile(subscription)
+
+    def subscription(self, profile: int) -> tuple[int, int]:
+        """The session and the subscription of such a number."""
+        return self._places[profile >> NUMBER_BITS], profile & NUMBERS
+
+    def profile_want(self, profile: int) -> Want:
+        """What the subscription of such a number asks for, which others are told."""
+        want = self.told_want(*self.subscription(profile))
+        assert want is not None
+        return want
 
     def client_id(self, session: int) -> str:
         """Whose session it is."""
@@ -200,8 +268,8 @@ class Clients:
             size = len(self._host) - scope
             if origin[:size] == self._host[:size]:
                 for profile in engine.match(event):
-                    session, subscription = self._profiles[profile]
-                    found.setdefault(session, []).append(subscription)
+                    session = self._places[profile >> NUMBER_BITS]
+                    found.setdefault(session, []).append(profile & NUMBERS)
         return found
 
     def _addressed(self, event: Event) -> dict[int, list[int]]:
@@ -211,14 +279,16 @@ class Clients:
         return {session: [] for session in latest.values()}
 
     def statistics(self) -> ClientStatistics:
-        return ClientStatistics(len(self._sessions), len(self._profiles), len(self._lingering))
+        return ClientStatistics(len(self._sessions), sum(map(len, self._engines.values())), len(self._lingering))
 
     def check(self) -> None:
-        assert len(self._profiles) == sum(len(found.subscriptions) for found in self._sessions.values())
-        assert len(self._profiles) == sum(map(len, self._engines.values()))
+        held = sum(len(found.subscriptions) for found in self._sessions.values())
+        assert held == sum(map(len, self._engines.values()))
+        assert {found.place: session for session, found in self._sessions.items()} == self._places
+        assert sorted([*self._places, *self._free]) == list(range(len(self._places) + len(self._free)))
         assert (
             len(self._addressees)
             == len(self._reachable)
             == sum(found.reach is not None for found in self._sessions.values())
         )
-        assert len(self._lingering) <= MAX_LINGERING
+        assert len(self._lingering) == sum(self._graces.values()) <= MAX_LINGERING

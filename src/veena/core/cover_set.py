@@ -8,17 +8,25 @@ The result is a function of the wants alone, not of the order they came in: the 
 the one with the lowest key. Two brokers that know the same wants tell the same, whoever of them speaks.
 
 The invariant: every want held back is covered by one that is told. Comparing is bounded: in a bucket with more than
-`MAX_COMPARED` told wants a new one is simply told, which is never wrong.
+`MAX_COMPARED` told wants, or with such long ones that it would be more than `MAX_WORK`, a new one is simply told, which
+is never wrong.
+
+A topic that nobody narrows is the usual want, and there may be a hundred thousand: it stands in `told` and nowhere
+else. Whoever has to be compared with it computes its key. Rejected: a bucket for each topic, 800 bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from veena.core.want import Want, covers
+from veena.address import MAX_LEVELS
+from veena.core.want import TOPIC, Want, covers
 
 #: Told wants of one bucket that a new one is compared with: 256 comparisons of about 50 us are 13 ms at worst.
 MAX_COMPARED = 256
+#: What comparing one want with all of them may cost: its bytes times theirs. Two constraints of a hundred terms are
+#: some four million, and ten thousand comparisons of terms.
+MAX_WORK = 1 << 24
 
 
 @dataclass(slots=True)
@@ -29,34 +37,51 @@ class _Bucket:
 
 
 class CoverSet:
-    """Counted wants and the widest among them."""
+    """Counted wants and the widest among them, in a network of so many levels."""
 
-    def __init__(self) -> None:
-        self._counts: dict[bytes, int] = {}
-        self._buckets: dict[tuple[int, str], _Bucket] = {}
+    def __init__(self, levels: int = MAX_LEVELS) -> None:
+        self._levels = levels
+        #: How often a want was counted after the first time.
+        self._repeats: dict[bytes, int] = {}
+        #: All buckets but those of one topic that is told and nothing else.
+        self._buckets: dict[bytes, _Bucket] = {}
         #: Everything that is to be told, by key.
         self.told: dict[bytes, Want] = {}
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self.told) + sum(len(bucket.held) for bucket in self._buckets.values())
+
+    def __contains__(self, want: Want) -> bool:
+        return want.key in self.told or self._is_held(want)
+
+    def count(self, want: Want) -> int:
+        """How often it was counted."""
+        return 1 + self._repeats.get(want.key, 0) if want in self else 0
+
+    def _is_held(self, want: Want) -> bool:
+        bucket = self._buckets.get(want.bucket)
+        return bucket is not None and want.key in bucket.held
 
     def add(self, want: Want) -> bool:
         """Count one more; whether what is told changed."""
-        count = self._counts.get(want.key, 0)
-        self._counts[want.key] = count + 1
-        if count:
+        if want in self:
+            self._repeats[want.key] = self._repeats.get(want.key, 0) + 1
             return False
-        return self._place(self._buckets.setdefault(want.bucket, _Bucket()), want)
+        bucket = self._bucket(want)
+        changed = self._place(bucket, want)
+        self._keep(want.bucket, bucket)
+        return changed
 
     def remove(self, want: Want) -> bool:
         """Count one less; whether what is told changed. KeyError when it was never added."""
-        count = self._counts[want.key] - 1
-        if count:
-            self._counts[want.key] = count
+        if want.key in self._repeats:
+            self._repeats[want.key] -= 1
+            if not self._repeats[want.key]:
+                del self._repeats[want.key]
             return False
-        del self._counts[want.key]
-        bucket = self._buckets[want.bucket]
+        bucket = self._bucket(want)
         if bucket.held.pop(want.key, None) is not None:
+            self._keep(want.bucket, bucket)
             return False
         self._untell(bucket, want.key)
         orphans = [held for held, by in bucket.held.values() if by == want.key]
@@ -64,13 +89,25 @@ class CoverSet:
             del bucket.held[orphan.key]
         for orphan in sorted(orphans, key=lambda held: held.key):
             self._place(bucket, orphan)
-        if not bucket.told:
-            del self._buckets[want.bucket]
+        self._keep(want.bucket, bucket)
         return True
+
+    def _bucket(self, want: Want) -> _Bucket:
+        """All that may cover a want or be covered by it."""
+        found = self._buckets.get(want.bucket)
+        if found is None:
+            found = _Bucket({key: self.told[key] for key in want.topic_keys(self._levels) if key in self.told})
+        return found
+
+    def _keep(self, name: bytes, bucket: _Bucket) -> None:
+        if _is_plain(bucket):
+            self._buckets.pop(name, None)
+        else:
+            self._buckets[name] = bucket
 
     def _place(self, bucket: _Bucket, want: Want) -> bool:
         """Tell a want or hold it back."""
-        if len(bucket.told) > MAX_COMPARED:
+        if len(bucket.told) > MAX_COMPARED or _work(bucket, want) > MAX_WORK:
             self._tell(bucket, want)
             return True
         for other in bucket.told.values():
@@ -96,11 +133,29 @@ class CoverSet:
         del bucket.told[key], self.told[key]
 
     def check(self) -> None:
-        held = 0
-        for bucket in self._buckets.values():
+        told = 0
+        for name, bucket in self._buckets.items():
+            assert not _is_plain(bucket), "one topic alone needs no bucket"
             assert bucket.told, "a bucket tells something"
+            for want in bucket.told.values():
+                assert want.bucket == name and self.told[want.key] is want
             for key, (want, by) in bucket.held.items():
                 assert want.key == key
                 assert by in bucket.told, "what is held back is covered by something that is told"
-            held += len(bucket.held)
-        assert held + len(self.told) == len(self._counts), "every want is told or held back"
+            told += len(bucket.told)
+        alone = [want for want in self.told.values() if want.bucket not in self._buckets]
+        assert all(want.kind == TOPIC for want in alone)
+        assert told + len(alone) == len(self.told), "every want is told or held back"
+        assert all(repeats > 0 for repeats in self._repeats.values())
+
+
+def _work(bucket: _Bucket, want: Want) -> int:
+    """What it takes to compare a want with all that are told in its bucket."""
+    return len(want.payload) * sum(len(other.payload) for other in bucket.told.values() if other.kind == want.kind)
+
+
+def _is_plain(bucket: _Bucket) -> bool:
+    """Whether there is one topic and nothing else, or nothing at all."""
+    return not bucket.held and (
+        not bucket.told or (len(bucket.told) == 1 and all(want.kind == TOPIC for want in bucket.told.values()))
+    )

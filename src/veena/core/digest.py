@@ -126,14 +126,14 @@ def _hashed(atom: bytes) -> bytes:
 
 
 @lru_cache(maxsize=READ_CACHE)
-def _atom_of(kind: int, payload: bytes) -> bytes:
+def _atom_of(kind: int, packed: str | bytes) -> bytes:
     """Read once, though asked for at every review; a want's scope makes no difference."""
-    return _hashed(required_atom(Want(kind, payload, 0, b"")))
+    return _hashed(required_atom(Want(kind, packed, 0, b"")))
 
 
 def atom_of(want: Want) -> bytes:
     """The hash by which a digest lets through what a want asks for."""
-    return _atom_of(want.kind, want.payload)
+    return _atom_of(want.kind, want.packed)
 
 
 def make_part(scope: int, wants: Iterable[Want]) -> DigestPart:

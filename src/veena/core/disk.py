@@ -15,6 +15,7 @@ from veena.address import Address, Unit
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
 from veena.core.notes import Note
+from veena.core.stage_boundary import BatchPublished, PartsDropped, QueriesForgotten, Staged, StageWrite, Unstaged
 from veena.matching.engine import Constraint
 
 #: (publisher, incarnation, lane number): within one, events have an order.
@@ -156,7 +157,11 @@ class Noted:
 
 
 Subscribed = Registered | Reached | Forgotten
-Write = Identity | Entry | Entries | Progress | LastHad | Skip | Known | Kept | Released | Subscribed | Noted
+Write = (
+    Identity | Entry | Entries | Progress | LastHad | Skip | Known | Kept | Released | Subscribed | Noted | StageWrite
+)
+#: What is on disk beside the core's own; a broker learns of it from its driver.
+_STAGING = (Staged, BatchPublished, PartsDropped, QueriesForgotten, Unstaged)
 
 
 @dataclass(slots=True)
@@ -177,6 +182,8 @@ class Disk:
     floors: dict[int, dict[Stream, Place]] = field(default_factory=dict)
     #: A driver may leave out the oldest.
     noted: list[Noted] = field(default_factory=list)
+    #: What became of staged batches, in order; a driver keeps it apart.
+    staging: list[StageWrite] = field(default_factory=list)
 
     def write(self, write: Write) -> None:
         """Apply one write. Whoever keeps a disk in memory (the simulator, tests) does it with this."""
@@ -184,6 +191,8 @@ class Disk:
             self.identity = write
         elif isinstance(write, Noted):
             self.noted.append(write)
+        elif isinstance(write, _STAGING):
+            self.staging.append(write)
         elif isinstance(write, Entry):
             insort(self.entries, write, key=lambda entry: entry.offset)  # later than others where the disk was full
             self.next_offset = max(self.next_offset, write.offset + 1)

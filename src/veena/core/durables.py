@@ -362,11 +362,11 @@ class Durables:
 
     def is_known(self, durable: Durable, frame: EventFrame) -> bool:
         """Whether an event was kept here for a subscription, now or when it was here before; where it is not here any
-        more, also whether it was sent on."""
+        more, also whether it was sent on. What was sent on when it was here before may be what comes back now."""
         key = first_key(frame)
         if any(self._is_live(each, key, frame) or key in each.moved_keys for each in self.named(durable.key)):
             return True
-        return not durable.is_here and self._was_sent(durable, key)
+        return not durable.is_here and (key in durable.live_keys or key in durable.sent_keys)
 
     def _was_sent(self, durable: Durable, key: EventKey) -> bool:
         return key in durable.live_keys or any(key in each.sent_keys for each in self.named(durable.key))

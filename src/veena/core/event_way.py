@@ -27,6 +27,8 @@ _ENDS = {
     What.DROPPED: Reason.DROPPED,
     What.BURIED: Reason.DEAD_LETTER,
 }
+#: What keeps an event from following a durable subscription to where that has gone.
+_FOLLOWS_NOT = (Reason.WAITING, Reason.NO_ROUTE, Reason.EXPIRED, Reason.DEAD_LETTER)
 LEFT_UNREAD = "slow consumer: it left before it read it"
 
 
@@ -50,8 +52,8 @@ class _Leaves:
     unwanted: list[tuple[Address, int]] = field(default_factory=list)
     #: The same, found at a gate.
     stopped: list[tuple[Address, int]] = field(default_factory=list)
-    #: Brokers that a copy for a unit came to which both they and the client are in: they had to find out who in there
-    #: wants the event. Others only pass it on; what they have no way for they do not take.
+    #: Brokers that a copy for a unit came to which both they and the client are in, and that took it: they had to find
+    #: out who in there wants the event. Others only pass it on; what they have no way for they do not take.
     reached: dict[Address, None] = field(default_factory=dict)
     lost: list[tuple[int, Address, Address]] = field(default_factory=list)
     unknown: list[tuple[Address, str]] = field(default_factory=list)
@@ -73,8 +75,8 @@ def follow(trail: Trail, broker: Address, stay: Stay, origin: Address) -> Verdic
     if found is None and origin not in trail.parts and (not ended_ns or stay.ending == MOVED):
         text = f"broker {format_address(origin)}, where it was accepted, does not answer"
         return Verdict(Reason.UNKNOWN, text, 0, origin)
-    if found is not None and found.reason in (Reason.WAITING, Reason.NO_ROUTE) and _has_moved(trail, stay):
-        return found  # from there it follows
+    if found is not None and found.reason in _FOLLOWS_NOT and _has_moved(trail, stay):
+        return found  # from there it follows, if it lives
     # What lay in a log was not sent any more when nobody wanted it: that leaves no fact.
     if ended_ns and (found is None or (found.reason is not Reason.UNKNOWN and _is_after(found, ended_ns))):
         return _left(trail, broker, stay, ended_ns)
@@ -278,8 +280,10 @@ def _look_after(
 ) -> None:
     """A copy that was sent on: it was taken on beyond the link, is in flight, or is lost."""
     told, beyond = trail.parts[at], trail.parts.get(sent.peer)
-    if beyond is not None and _entered(told, beyond, sent) is not None:
-        if any(_is_for((unit,), broker) and _is_for((unit,), sent.peer) for unit in sent.units):
+    taken = None if beyond is None else _taken(told, beyond, sent)
+    if beyond is not None and taken is not None:
+        is_inside = any(_is_for((unit,), broker) and _is_for((unit,), sent.peer) for unit in sent.units)
+        if is_inside and sent.peer in taken.units:  # otherwise it had to refuse that unit: it had met nobody there
             leaves.reached[sent.peer] = None
         if sent.peer not in frontier:
             frontier.append(sent.peer)
@@ -339,13 +343,13 @@ def is_root(fact: Fact) -> bool:
     return fact.what in (What.ACCEPTED, What.LOGGED) or (fact.what is What.TAKEN and not fact.connection)
 
 
-def _entered(told: Told, beyond: Told, sent: Fact) -> int | None:
-    """When what was sent was taken on at the other end of the link.
+def _taken(told: Told, beyond: Told, sent: Fact) -> Fact | None:
+    """How what was sent was taken on at the other end of the link.
 
     Copies of one event that go over one connection, for other units each, come in the order in which they were sent.
     """
     copies = [fact for fact in told.facts if fact.what is What.SENT and fact.connection == sent.connection]
-    taken = [fact.at_ns for fact in beyond.facts if fact.what is What.TAKEN and fact.connection == sent.connection]
+    taken = [fact for fact in beyond.facts if fact.what is What.TAKEN and fact.connection == sent.connection]
     place = next(place for place, fact in enumerate(copies) if fact is sent)
     return taken[place] if place < len(taken) else None
 
@@ -357,8 +361,8 @@ def hops_of(parts: Mapping[Address, Told], at: Address, told: Told) -> Iterator[
     for fact in told.facts:
         if fact.what is What.SENT:
             beyond = parts.get(fact.peer)
-            entered_ns = None if beyond is None else _entered(told, beyond, fact)
-            yield Hop(at, fact.peer, fact.units, fact.at_ns, entered_ns or 0)
+            taken = None if beyond is None else _taken(told, beyond, fact)
+            yield Hop(at, fact.peer, fact.units, fact.at_ns, 0 if taken is None else taken.at_ns)
 
 
 def path_to(parts: Mapping[Address, Told], broker: Address, until_ns: int) -> tuple[Hop, ...]:

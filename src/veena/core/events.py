@@ -40,6 +40,8 @@ from veena.core.router import Router, RouterStatistics
 from veena.core.service_boundary import AskWanted, SessionClear, SessionClogged, Unwatch
 from veena.core.sessions import Sessions
 from veena.core.settings import Settings
+from veena.core.stage_boundary import ReleaseStaged
+from veena.core.staged import Releases
 from veena.core.standing import Standing
 from veena.errors import InvalidEvent
 
@@ -83,6 +85,9 @@ class Events:
             network.host, settings, profiles, self.decisions, self.origin, self.router, plain, effects
         )
         self.origin.plain = plain
+        self.releases = Releases(
+            network.host, profiles, self.decisions, self.origin, self.router, ledger, effects
+        )  # fmt: skip
         services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader)
         self.sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
         #: Units out of reach, and since when.
@@ -135,6 +140,7 @@ class Events:
             LogRead: self.reader.on_read,
             Publish: self._publish,
             PublishBatch: self.publishers.publish_batch,
+            ReleaseStaged: self.releases.release,
             **self.sessions.input_handlers(),
         }
 

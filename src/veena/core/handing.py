@@ -46,6 +46,8 @@ class Handing:
         self.is_clogged: Callable[[int], bool] = lambda session: False
         #: Called with an event for a session of this broker's own (`shared`).
         self.take: Callable[[int, EventFrame, int], None] = lambda session, frame, now_ns: None
+        #: Called with an event that a session is not handed, because its client said that it has had it.
+        self.on_had: Callable[[int, EventFrame, int], None] = lambda session, frame, now_ns: None
         #: Called when an inbox is read to its end and will be used no more.
         self.on_emptied: Callable[[Durable, Inbox], None] = lambda durable, inbox: None
         #: Called when an event is kept no more for a subscription: it is acknowledged, had or expired.
@@ -62,7 +64,7 @@ class Handing:
         for reader in durable.readers.values():
             if reader.inbox == inbox.number and reader.next >= before and self._is_free(durable, reader, offset):
                 reader.next = offset + 1
-                handed = self._hand(durable, inbox, reader, offset, frame, is_new=True)
+                handed = self._hand(durable, inbox, reader, offset, frame, now_ns, is_new=True)
                 if handed is frame:
                     found.append(reader)
                 elif handed is not None:
@@ -86,13 +88,23 @@ class Handing:
         )
 
     def _hand(
-        self, durable: Durable, inbox: Inbox, reader: Reader, offset: int, frame: EventFrame, *, is_new: bool = False
+        self,
+        durable: Durable,
+        inbox: Inbox,
+        reader: Reader,
+        offset: int,
+        frame: EventFrame,
+        now_ns: int,
+        *,
+        is_new: bool = False,
     ) -> EventFrame | None:
         """Hand an entry to a reader unless it has been had; the frame to hand over."""
         if inbox.is_acknowledged(offset):
             return None
         key = event_key(frame)
         if self._was_had(durable, inbox, reader, frame):
+            if not reader.skips.isdisjoint(ids_of(frame)):
+                self.on_had(reader.session, frame, now_ns)
             self._pass_over(durable, inbox, offset, key)
             return None
         self.handed += 1
@@ -166,8 +178,8 @@ class Handing:
                 if not self._is_free(durable, reader, entry.offset):
                     return
                 reader.next = entry.offset + 1
-                frame = self._mortal(durable, inbox, entry, now_ns)
-                handed = None if frame is None else self._hand(durable, inbox, reader, entry.offset, frame)
+                frame = self.mortal(durable, inbox, entry, now_ns)
+                handed = None if frame is None else self._hand(durable, inbox, reader, entry.offset, frame, now_ns)
                 if handed is not None:
                     self.deliver(reader, handed, now_ns)
             if len(entries) < READ_BATCH:
@@ -177,7 +189,7 @@ class Handing:
 
         self._log.read(reader.next, READ_BATCH, found, inbox=inbox.number)
 
-    def _mortal(self, durable: Durable, inbox: Inbox, entry: Entry, now_ns: int) -> EventFrame | None:
+    def mortal(self, durable: Durable, inbox: Inbox, entry: Entry, now_ns: int) -> EventFrame | None:
         """The event with what is left of its time to live; None when that is over."""
         frame = entry.frame
         if frame.ttl_ms == NO_TTL:

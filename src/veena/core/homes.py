@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from veena.core.boundary import ClientDown, ClientUp
+from veena.core.clients import REACH
 from veena.core.durable import Durable
-from veena.core.profiles import REACH, Profiles
+from veena.core.profiles import Profiles
 from veena.core.whereabouts import home_id
 
 

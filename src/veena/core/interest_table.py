@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Iterator
 from veena.address import Address, Unit, format_address
 from veena.core.digest import digest_limit, fitted, size_of
 from veena.core.interest_frames import MAX_DIGESTS, MAX_ROWS, STANDING, Digest, Interest, Row, Version
+from veena.core.kept_row import Kept
+from veena.core.want import Want, known_want
 from veena.errors import RemoteProtocolError
 
 #: Rows that a broker keeps: the wants of its cluster's brokers and of its super-cluster's clusters, withdrawn included.
@@ -35,9 +37,12 @@ DIGEST_LEVEL = 2
 MAX_FRAME_BYTES = 256 * 1024
 
 Slot = tuple[Unit, bytes]
-_NO_ROWS: dict[bytes, Row] = {}
 #: Number and epoch of a version: a speaker's numbers rise through all its lives, so the higher pair is the later.
 Pair = tuple[int, int]
+#: Voices that are shared: beyond that it is begun anew, which costs memory and nothing else.
+MAX_VOICES = 4096
+
+_NO_ROWS: dict[bytes, Kept] = {}
 
 
 class InterestTable:
@@ -46,7 +51,8 @@ class InterestTable:
     def __init__(self, host: Address) -> None:
         self._host = host
         self._levels = len(host)
-        self._rows: dict[Unit, dict[bytes, Row]] = {}
+        self._rows: dict[Unit, dict[bytes, Kept]] = {}
+        self._voices: dict[tuple[int, Address], tuple[int, Address]] = {}
         self._digests: dict[Unit, Digest] = {}
         self._gone_ns: dict[Slot, int] = {}
         self._count = 0
@@ -66,10 +72,14 @@ class InterestTable:
 
     def rows(self, unit: Unit) -> Iterator[Row]:
         """The wants of a unit that stand."""
-        return (row for row in self._rows.get(unit, {}).values() if row.wanted and row.kind != STANDING)
+        return (kept.row(unit) for kept in self.told(unit).values())
 
-    def row(self, unit: Unit, key: bytes) -> Row | None:
-        return self._rows.get(unit, {}).get(key)
+    def told(self, unit: Unit) -> dict[bytes, Kept]:
+        """The same by key, as they are kept."""
+        return {key: kept for key, kept in self._rows.get(unit, _NO_ROWS).items() if kept.stands}
+
+    def kept(self, unit: Unit, key: bytes) -> Kept | None:
+        return self._rows.get(unit, _NO_ROWS).get(key)
 
     def digest(self, unit: Unit) -> Digest | None:
         return self._digests.get(unit)
@@ -99,9 +109,11 @@ class InterestTable:
         known = self._rows.get(row.unit, _NO_ROWS).get(row.key)
         return known is None or known.version < row.version
 
-    def learn(self, row: Row, source: int | None, now_ns: int) -> tuple[Row | None, Row] | None:
-        """Take in a row; the one before it and itself if it is news."""
-        known = self._rows.get(row.unit, {}).get(row.key)
+    def learn(
+        self, row: Row, source: int | None, now_ns: int, want: Want | None = None
+    ) -> tuple[Row | None, Row] | None:
+        """Take in a row; the one before it and itself if it is news. Its want may be given, if there is one already."""
+        known = self._rows.get(row.unit, _NO_ROWS).get(row.key)
         if known is not None and known.version >= row.version:
             return None
         self._check(row.unit)
@@ -109,7 +121,11 @@ class InterestTable:
             if self._count >= MAX_TABLE_ROWS:
                 raise RemoteProtocolError(f"more than {MAX_TABLE_ROWS} rows of interest: no network needs them")
             self._count += 1
-        self._rows.setdefault(row.unit, {})[row.key] = row
+        if len(self._voices) >= MAX_VOICES:
+            self._voices.clear()
+        voice = self._voices.setdefault(row.version[:2], row.version[:2])
+        want = want or known_want(row)
+        self._rows.setdefault(row.unit, {})[want.key] = Kept(want, row.wanted, voice, row.version[2])
         slot = (row.unit, row.key)
         self._gone_ns.pop(slot, None)
         if not row.wanted:
@@ -117,7 +133,7 @@ class InterestTable:
         self._note(slot, row.version, source)
         if row.kind == STANDING:
             self._mark(row.unit)[row.version[1]] = pair_of(row.version)
-        return known, row
+        return None if known is None else known.row(row.unit), row
 
     def learn_digest(self, digest: Digest, source: int | None) -> bool:
         known = self._digests.get(digest.unit)
@@ -160,7 +176,8 @@ class InterestTable:
     def take_news(self) -> list[tuple[Row | Digest, int | None]]:
         news: list[tuple[Row | Digest, int | None]] = []
         for (unit, key), source in self._news.items():
-            found = self._digests.get(unit) if key == b"digest" else self._rows.get(unit, {}).get(key)
+            kept, digest = self.kept(unit, key), self._digests.get(unit) if key == b"digest" else None
+            found = digest if kept is None else kept.row(unit)
             if found is not None:
                 news.append((found, source))
         self._news.clear()
@@ -168,7 +185,7 @@ class InterestTable:
 
     def everything(self) -> list[Row | Digest]:
         """For a new link: everything, marks last."""
-        found: list[Row | Digest] = [row for rows in self._rows.values() for row in rows.values()]
+        found: list[Row | Digest] = [kept.row(unit) for unit, rows in self._rows.items() for kept in rows.values()]
         return sorted([*found, *self._digests.values()], key=lambda item: (_is_mark(item), item.version))
 
     def crossing(self, items: Iterable[Row | Digest], level: int) -> list[Row | Digest]:
@@ -196,7 +213,7 @@ class InterestTable:
         self._count -= len(rows)
         for key in rows:
             self._gone_ns.pop((unit, key), None)
-        return [row for row in rows.values() if row.wanted and row.kind != STANDING]
+        return [kept.row(unit) for kept in rows.values() if kept.stands]
 
     def check(self) -> None:
         assert self._count == sum(map(len, self._rows.values()))

@@ -13,7 +13,8 @@ Which units are known outlives a restart: otherwise a broker that comes back wou
 A broker that was never there before may come in while its own unit is out of its reach, and meet outsiders first. From
 them it hears that others speak for its unit, and not who is in it: until somebody inside has told it everything, or
 those others have been out of reach for as long as any unit that is then forgotten, it has not *met* its unit. It takes
-nothing on for the unit, and nothing that it says or accepts counts for all of it.
+nothing on for the unit, and nothing that it says or accepts counts for all of it. While nobody at all has told it
+anything, that is so for every unit that it is in: what it would say of them would be as new as what others said first.
 
 The invariant: a unit that is not doubted has told its wants completely, is in reach, and was heard within the lease.
 
@@ -98,23 +99,28 @@ class Leases:
     def has_met(self, level: int) -> bool:
         """Whether this broker can know who is in its own unit of this level."""
         since = self._unmet_ns.get(level)
-        return since is None or self.now_ns >= since + self._forget_ns
+        return not self._is_stranger and (since is None or self.now_ns >= since + self._forget_ns)
+
+    @property
+    def _is_stranger(self) -> bool:
+        """Whether this broker was let into a network and has met nobody of it: every unit that it is in has others."""
+        return self._is_newcomer and self._met == self._map.levels
 
     def may_enter(self, level: int) -> bool:
         """Whether this broker can serve its own unit of this level: it can know who is in that one, and in its smaller
         units, which an event that enters the larger one enters too. Over a link from beside a smaller one it meets the
         larger first."""
-        return all(self.has_met(unmet) for unmet in self._unmet_ns if unmet <= level)
+        return not self._is_stranger and all(self.has_met(unmet) for unmet in self._unmet_ns if unmet <= level)
 
     def may_be_alone_from(self) -> int | None:
         """From when on this broker can say who must hear of a subscription: 0 for always, None for not before others
         have told it everything."""
-        if self._is_newcomer and self._met == self._map.levels:
+        if self._is_stranger:
             return None
         return 0 if self._known else self._alone_from_ns
 
     def has_met_all(self) -> bool:
-        return all(map(self.has_met, self._unmet_ns))
+        return not self._is_stranger and all(map(self.has_met, self._unmet_ns))
 
     def known(self) -> list[Unit]:
         return list(self._known)

@@ -238,13 +238,16 @@ class Link:
         if number == 0:
             return self._outside_sequence(frame, now_ns)
         ready: list[Numbered] = []
+        is_greeted = self.state is not LinkState.GREETING
         for numbered in self._channel.arrive(number, frame):
             item = numbered[1]
             if type(item) is Heartbeat:
                 self._beat(item, now_ns)
-            elif self.state is LinkState.GREETING and type(item) not in GREETINGS:
+            elif not is_greeted and type(item) not in GREETINGS:
                 raise RemoteProtocolError(f"{type(item).__name__} before Hello: greet first")
             else:
+                # A Hello that was overtaken comes with what follows it, and is read before that.
+                is_greeted = is_greeted or type(item) is Hello
                 ready.append(numbered)
         return ready
 

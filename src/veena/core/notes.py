@@ -52,7 +52,7 @@ class What(Enum):
     EXPIRED = "expired"
     #: Dropped, for a client or for units: the text names the policy.
     DROPPED = "dropped"
-    #: Stopped before it crossed into a unit whose wants were looked at again.
+    #: Stopped before it crossed into a unit whose wants were looked at again, or before it left the log for one.
     STOPPED = "stopped"
     #: A dead letter for these units.
     BURIED = "buried"
@@ -126,4 +126,14 @@ class StayNote(msgspec.Struct, frozen=True, array_like=True, tag=True):
     stay: Stay
 
 
-Note = EventNote | StayNote
+class ClientNote(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A client is here for its durable subscriptions, or is gone: for audits alone, nobody who asks is told."""
+
+    at_ns: U64
+    client: Text
+    session: int
+    is_here: bool
+    ending: Text = ""
+
+
+Note = EventNote | StayNote | ClientNote

@@ -92,7 +92,7 @@ class Origin:
         self._progress_at_ns: int | None = None
         self._ticked_ns = 0
         #: Events of publishers, best effort included (`publishers`); and others.
-        self.accepted = self._refused = self._dead = self._letters = self._burst_events = 0
+        self.accepted = self._refused = self._dead = self._burst_events = 0
         #: Entries that are not safe yet, in order.
         self._pending: dict[int, Pending] = {}
         self._has_failed = False
@@ -124,9 +124,9 @@ class Origin:
     def _open_events(self) -> int:
         return len(self._under_way) + len(self._pending) + self._burst_events
 
-    def note(self, entry: Entry, what: What, now_ns: int) -> None:
+    def note(self, entry: Entry, what: What, now_ns: int, mask: int = 0) -> None:
         if self._records.is_on and entry.frame.to_serve:
-            units = self._router.units(entry.frame.to_serve)
+            units = self._router.units(mask or entry.frame.to_serve)
             self._records.note(entry.frame, what, now_ns, units=units, offset=entry.offset)
 
     def is_parked(self, bit: int, lane: int, offset: int) -> bool:
@@ -421,6 +421,8 @@ class Origin:
             self._interest.destinations(entry.frame.event(), entry.frame.origin_address or self._host) & bit
         ):
             self._send(entry, bit, now_ns)
+        else:
+            self.note(entry, What.STOPPED, now_ns, bit)
 
     # --- time ---
 
@@ -446,12 +448,11 @@ class Origin:
             self._router.abandon(event_key(frame), mask, now_ns)
 
     def _bury(self, frame: EventFrame, mask: int, now_ns: int) -> None:
-        self._dead += 1
-        units = tuple(self._router.unit(1 << at) for at in identifiers(mask))
+        units = self._router.units(mask)
         reason = f"not delivered within the retention of {self._settings.retention_ns // 1_000_000_000} s"
         self._effects.append(DeadLetter(frame.id, units, reason))
-        self._letters += 1
-        letter = dead_letter(frame, units, reason, self._host, self._mark, self._letters, now_ns)
+        self._dead += 1
+        letter = dead_letter(frame, units, reason, self._host, self._mark, self._dead, now_ns)
         wanted = self._interest.destinations(letter, self._host) | self._router.me
         best_effort = self._codec.frame(letter, origin=self._host, to_serve=wanted, served=self._router.me)
         self._router.pass_on(best_effort, now_ns)

@@ -16,7 +16,7 @@ from veena.core.beyond import Beyond
 from veena.core.boundary import Active, ClientDown, ClientInput, ClientRefused, ClientUp, Subscribe, Unsubscribe
 from veena.core.claimant import Claimant
 from veena.core.claims import MAX_JUMP, Claims, check_version, have_frames
-from veena.core.clients import Clients
+from veena.core.clients import REACH, Clients
 from veena.core.digest import check_parts, size_of
 from veena.core.frames import Frame
 from veena.core.interest import InterestMap
@@ -34,8 +34,6 @@ from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolEr
 
 #: What a client may present of what it has had: as many streams as an end remembers.
 MAX_PRESENTED = 100_000
-#: Under this number it is known how far it is heard that a session of this broker's own can be written to (`homes`).
-REACH = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class Profiles:
         self.claimant = Claimant(
             network, self.table, self.leases, self.claims, settings, self.beyond.is_settled, incarnation
         )
-        self.acknowledgements = Acknowledgements(network, self.table, self.leases, self.claims)
+        self.acknowledgements = Acknowledgements(network, self.clients, self.table, self.leases, self.claims)
         #: Whether a neighbour has told everything that it knows; who begins a network waits for nobody.
         self._is_told = not self.leases.known() and not is_newcomer
         self._elected_version = -1
@@ -114,7 +112,7 @@ class Profiles:
             if reach is not None:
                 self._count(reach, True, now_ns)
                 if given.session < 0:
-                    self.acknowledgements.add(given.session, REACH, reach)
+                    self.acknowledgements.add(given.session, REACH, reach, self._is_first(reach))
             return reach
         if isinstance(given, ClientDown):
             lingers = given.lost and self._settings.grace_ns > 0
@@ -126,19 +124,26 @@ class Profiles:
                 given.session, given.subscription, given.engine, given.constraint, given.scope
             )
             self._count(want, True, now_ns)
-            self.acknowledgements.add(given.session, given.subscription, want)
+            self.acknowledgements.add(given.session, given.subscription, want, self._is_first(want))
             return want
         elif isinstance(given, Unsubscribe):
-            self._count(self.clients.unsubscribe(given.session, given.subscription), False, now_ns)
-            self.acknowledgements.remove(given.session, given.subscription)
+            is_told = self.clients.told_want(given.session, given.subscription) is not None
+            want = self.clients.unsubscribe(given.session, given.subscription)
+            self._count(want, False, now_ns)
+            if is_told:
+                self.acknowledgements.remove(given.session, given.subscription, want)
         return None
+
+    def _is_first(self, want: Want) -> bool:
+        """Whether the subscription that was just counted is the only one that asks for this."""
+        return self.speakers.own.wants.count(want) - self.clients.lingering(want) == 1
 
     def silence(self, session: int, now_ns: int) -> None:
         """Tell nobody any longer what a session wants; events that come all the same are still matched with it."""
         if self.records.is_on:
             self.records.moved(session, now_ns)
         self.acknowledgements.close(session)
-        for want in self.clients.wants(session):
+        for want in self.clients.silence(session):
             self._count(want, False, now_ns)
 
     def drop_silent(self, session: int) -> None:
@@ -193,6 +198,8 @@ class Profiles:
         if row.kind == STANDING and row.key != mark_key(row.version[1]):
             raise RemoteProtocolError(f"a mark of {row.unit} with the key of another speaker")
         if row.wanted and row.kind != STANDING:
+            if not self._map.level(row.unit) < row.scope <= self._map.levels:
+                raise RemoteProtocolError(f"a row of {row.unit} with scope {row.scope}: it would not be told so far")
             want = want_of(row)
             reason = unreadable(want.kind, want.payload)
             if reason is not None:
@@ -237,7 +244,7 @@ class Profiles:
         self.leases.told_everything(level)
 
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:
-        news = self.table.learn(row, source, now_ns)
+        news = self.table.learn(row, source, now_ns, self.speakers.share(row) if row.wanted else None)
         if news is not None:
             self.leases.note(row.unit)
             self._note_speaker(row.unit, row.version)

@@ -46,6 +46,7 @@ from veena.core.notes import (
     MAX_STAYS_TOLD,
     MAX_TEXT,
     MOVED,
+    ClientNote,
     EventNote,
     Fact,
     Note,
@@ -106,6 +107,8 @@ class Records:
         self._standing: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._of_session: dict[int, dict[int, None]] = {}
         self._clients: dict[int, tuple[str, dict[str, str]]] = {}
+        #: Sessions that read a durable subscription.
+        self._reading: dict[int, None] = {}
         #: From when on everything is remembered that is not forgotten for want of room.
         self.since_ns = now_ns
         #: (from, to): what happened then may be missing.
@@ -177,7 +180,8 @@ class Records:
         self._keep(EventNote(key, first, fact, data))
 
     def _keep(self, note: EventNote) -> None:
-        if self._learn(note):
+        # Audits count what each client got: of that everything goes to the disk, however many there are.
+        if self._learn(note) or note.fact.client:
             self._notes.append(note)
 
     def _learn(self, note: EventNote) -> bool:
@@ -225,11 +229,20 @@ class Records:
             if want is not None:
                 self._begin(given.session, 0, want, now_ns)
         elif isinstance(given, ClientDown):
-            self._end_session(given.session, "lost" if given.lost else "left", now_ns)
+            ending = "lost" if given.lost else "left"
+            if self._reading.pop(given.session, 0) is None:
+                self._notes.append(ClientNote(now_ns, self.client_of(given.session), given.session, False, ending))
+            self._end_session(given.session, ending, now_ns)
         elif isinstance(given, Subscribe) and want is not None:
             self._begin(given.session, given.subscription, want, now_ns, group)
         elif isinstance(given, Unsubscribe):
             self._end(given.session, given.subscription, "unsubscribed", now_ns)
+
+    def reads(self, session: int, now_ns: int) -> None:
+        """A client is here for what is kept for it; noted once a session."""
+        if self.is_on and session not in self._reading:
+            self._reading[session] = None
+            self._notes.append(ClientNote(now_ns, self.client_of(session), session, True))
 
     def left_group(self, session: int, number: int, now_ns: int) -> None:
         """A member of a group unsubscribes; nothing happens to other subscriptions."""
@@ -334,7 +347,7 @@ class Records:
             for note in each.notes:
                 if isinstance(note, EventNote):
                     self._learn(note)
-                else:
+                elif isinstance(note, StayNote):
                     self._learn_stay(note.stay)
         self.gaps = [*self.gaps, (last_ns, now_ns)][-MAX_GAPS:]
         for session, number in [pair for pair in self._standing if pair[0] >= 0]:

@@ -87,6 +87,8 @@ class Roaming:
         self.is_kept_elsewhere: Callable[[str], bool] = lambda client_id: True
         #: Called with what was posted to where a subscription went.
         self.on_sent: Callable[[Durable, EventFrame], None] = lambda durable, frame: None
+        #: Called when a subscription that was kept here was ended elsewhere.
+        self.on_ended: Callable[[Deleted, int], None] = lambda message, now_ns: None
         durables.forward = self._forward
         durables.on_active = self._active
         durables.on_forgotten = self._forgotten
@@ -165,13 +167,16 @@ class Roaming:
             self._post.send(to, deleted, now_ns)
 
     def _on_deleted(self, message: Deleted, origin: Address, now_ns: int) -> None:
-        self.end(message, now_ns)
+        if self.end(message, now_ns):
+            self.on_ended(message, now_ns)
 
-    def end(self, message: Deleted, now_ns: int) -> None:
-        """A client has ended a subscription elsewhere."""
-        for durable in self._durables.named((message.client, message.name)):
-            if durable.version <= message.version:
-                self._finish(durable, now_ns)
+    def end(self, message: Deleted, now_ns: int) -> bool:
+        """A client has ended a subscription elsewhere; whether it was kept here."""
+        found = self._durables.named((message.client, message.name))
+        ended = [each for each in found if each.version <= message.version]
+        for durable in ended:
+            self._finish(durable, now_ns)
+        return bool(ended)
 
     def _on_backlog(self, message: Backlog, origin: Address, now_ns: int) -> None:
         self.take_in(message, now_ns)
@@ -313,7 +318,9 @@ class Roaming:
             for entry in entries:
                 if not inbox.is_acknowledged(entry.offset) and not self._is_passed(durable, inbox, entry.frame):
                     again = entry.frame.redelivered or inbox.was_shown(entry.offset)
-                    self._send(durable, entry.frame, again, False, now_ns)
+                    frame = self._durables.handing.mortal(durable, inbox, entry, now_ns)
+                    if frame is not None:  # what lay here too long does not live again elsewhere
+                        self._send(durable, frame, again, False, now_ns)
             reached = entries[-1].offset + 1 if len(entries) == READ_BATCH else until
             inbox.open.clear()
             inbox.by_key.clear()

@@ -92,6 +92,7 @@ class Sessions:
             lambda: profiles.is_ready, origin.new_incarnation, now_ns,
         )  # fmt: skip
         self.durables.handing.take = self.shared.take
+        self.durables.handing.on_had = self._client_had
         self.durables.on_left = self.shared.left
         self.durables.handing.is_clogged = outlet.is_clogged
         self.durables.was_handed = ends.was_handed
@@ -180,6 +181,8 @@ class Sessions:
             self.pasts.check_room(given)
         version = self._origin.new_incarnation(now_ns)
         durable = self.durables.subscribe(given, client_id, version, is_elsewhere or has_past, now_ns)
+        if given.durable:
+            self._profiles.records.reads(given.session, now_ns)
         if has_past:
             self.pasts.subscribe(given, durable, now_ns)
         if is_new and given.durable:
@@ -223,13 +226,18 @@ class Sessions:
                 self.shared.take(session, frame, now_ns)
         return [each for each in found if each[0] >= 0]
 
+    def _client_had(self, session: int, frame: EventFrame, now_ns: int) -> None:
+        """A client said that it has had what was kept for it: the record of that may have gone with a former life."""
+        if self._profiles.records.is_on:
+            self._profiles.records.note(frame, What.HAD, now_ns, session=session)
+
     def _stored(self, entry: Entry, now_ns: int) -> None:
         self.durables.stored(entry)
         if self._profiles.records.is_on:
             for number in entry.inboxes:  # an older inbox has the number before its subscription's
                 durable = self.durables.all.get(number) or self.durables.all.get(number + 1)
                 if durable is not None and any(inbox.number == number for inbox in durable.inboxes):
-                    self._profiles.records.note_kept(entry.frame, -durable.number, durable.name, now_ns)
+                    self._profiles.records.note_kept(entry.frame, -durable.number, durable.name, entry.accepted_ns)
 
     def _note_kept(self, frame: EventFrame, sessions: list[int], handed: list[tuple[int, int]], now_ns: int) -> None:
         records = self._profiles.records

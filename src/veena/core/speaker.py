@@ -27,6 +27,7 @@ from veena.core.cover_set import CoverSet
 from veena.core.digest import fitted, make_part, merge_digests
 from veena.core.interest_frames import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
 from veena.core.interest_table import DIGEST_LEVEL, InterestTable, mark_key, pair_of
+from veena.core.kept_row import Kept
 from veena.core.map import NetworkMap
 from veena.core.want import Want, known_want
 
@@ -54,9 +55,10 @@ class Speaker:
     ) -> None:
         self.level = level
         self.unit: Unit = network.own(level)
-        self.wants = CoverSet()
-        #: Wants that this speaker has counted itself and not yet withdrawn: of these it knows when they are gone.
-        self._counted: dict[bytes, None] = {}
+        self.wants = CoverSet(network.levels)
+        #: Wants that this speaker has counted itself until nobody had them any longer, and not yet withdrawn: of these
+        #: it knows that they are gone.
+        self._gone: dict[bytes, None] = {}
         #: Digests that other speakers of this unit told while this one is in office, out of reach: another part of the
         #: unit is alive, and what it wants is wanted.
         self._others: dict[Address, tuple[DigestPart, ...]] = {}
@@ -75,23 +77,27 @@ class Speaker:
         self._number = 0
         self.due_ns: int | None = None
 
-    def take_office(self, now_ns: int) -> None:
+    def take_office(self, share: Callable[[Row], Want], now_ns: int) -> None:
         """Gather what the sub-units want from the table."""
         for unit in self._table.units():
             if self.level and unit[:-1] == self.unit and self.level <= DIGEST_LEVEL:
                 for row in self._table.rows(unit):
-                    self.heard(None, row, now_ns)
+                    self.heard(None, row, share, now_ns)
         self._renewed.clear()
         self.stir(now_ns)
 
-    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
+    def heard(self, before: Row | None, after: Row | None, share: Callable[[Row], Want], now_ns: int) -> None:
         """A row of a sub-unit changed."""
         changed = False
         for row, change in ((after, self.wants.add), (before, self.wants.remove)):
             if row is not None and row.wanted and row.kind != STANDING and row.scope > self.level:
-                self._counted[row.key] = None
                 self._renewed[row.key] = None
-                changed = change(known_want(row)) or changed
+                want = share(row)
+                changed = change(want) or changed
+                if want in self.wants:
+                    self._gone.pop(row.key, None)
+                else:
+                    self._gone[row.key] = None
         if changed or (after is not None and self._renewed):
             self.stir(now_ns)
 
@@ -126,40 +132,37 @@ class Speaker:
         return list(self._rows(sure, certain)) if self.level < DIGEST_LEVEL else list(self._digest(sure))
 
     def _rows(self, sure: bool, certain: bool) -> list[Row]:
-        told = {row.key: row for row in self._table.rows(self.unit)}
+        told = self._table.told(self.unit)
         new = [want for key, want in self.wants.told.items() if key not in told]
         gone = [row for key, row in told.items() if key not in self.wants.told and certain and self._knows_gone(row)]
         for row in gone:
-            self._counted.pop(row.key, None)
-        rows = [
-            Row(self.unit, row.key, self._version(), row.wanted, row.kind, row.payload, row.scope)
-            for row in (self._orphans(told) if sure else ())
-        ]
+            self._gone.pop(row.want.key, None)
+        again = [row.want for row in (self._orphans(told) if sure else ())]
         # First what is wanted in addition, then what no longer is: at no time less than the truth.
-        rows += [Row(self.unit, w.key, self._version(), True, w.kind, w.payload, w.scope) for w in new]
-        rows += [Row(self.unit, row.key, self._version(), False, row.kind, b"", row.scope) for row in gone]
-        unmarked = rows or any(self._is_unmarked(row) for row in told.values() if row.version[1] == self._host)
+        rows = [Row(self.unit, w.key, self._version(), True, w.kind, w.payload, w.scope) for w in (*again, *new)]
+        rows += [Row(self.unit, r.want.key, self._version(), False, r.want.kind, b"", r.want.scope) for r in gone]
+        unmarked = rows or any(self._is_unmarked(row) for row in told.values() if row.speaker == self._host)
         if sure and (unmarked or not self._table.has_spoken(self.unit)):
             rows.append(Row(self.unit, mark_key(self._host), self._version(), True, STANDING, b"", 0))
         return rows
 
-    def _orphans(self, told: dict[bytes, Row]) -> list[Row]:
+    def _orphans(self, told: dict[bytes, Kept]) -> list[Kept]:
         """Wants that another speaker told without setting a mark behind them: if it left its office, nobody will. And
         those that came anew while the one who told them is out of reach."""
         renewed, self._renewed = self._renewed, {}
         return [
             row
             for key, row in told.items()
-            if row.version[1] != self._host
+            if row.speaker != self._host
             and key in self.wants.told
-            and (self._is_unmarked(row) or (key in renewed and not self._reaches(row.version[1])))
+            and (self._is_unmarked(row) or (key in renewed and not self._reaches(row.speaker)))
         ]
 
-    def _is_unmarked(self, row: Row) -> bool:
-        return self._table.marks(self.unit).get(row.version[1], (0, 0)) < pair_of(row.version)
+    def _is_unmarked(self, row: Kept) -> bool:
+        return self._table.marks(self.unit).get(row.speaker, (0, 0)) < pair_of(row.version)
 
-    def _knows_gone(self, row: Row) -> bool:
-        return row.key in self._counted or self._reaches(row.version[1])
+    def _knows_gone(self, row: Kept) -> bool:
+        return self._reaches(row.speaker) or row.want.key in self._gone or row.want in self.wants
 
     def _reaches(self, speaker: Address) -> bool:
         """Whether a speaker of the unit can be heard inside it: then the two have one view."""
@@ -232,8 +235,16 @@ class Speakers:
         return Speaker(self._map, self._table, level, interval, self._knows_all, self._is_apart, self._next_number)
 
     def _next_number(self) -> int:
-        self._number = min(self._number + 1, MAX_COUNT)
+        # A sum has a digit to spare, which is 16 bytes more in every row that is kept; a bitwise OR has none.
+        self._number = min(self._number + 1, MAX_COUNT) | 0
         return self._number
+
+    def share(self, row: Row) -> Want:
+        """The want of a row: the object that another office has of it already, if there is one."""
+        for speaker in self._speaking.values():
+            if row.key in speaker.wants.told:
+                return speaker.wants.told[row.key]
+        return known_want(row)
 
     @property
     def own(self) -> Speaker:
@@ -249,7 +260,7 @@ class Speakers:
             speaks = min(controllers(self._map, level)) == self._map.host
             if speaks and level not in self._speaking:
                 self._speaking[level] = self._make(level)
-                self._speaking[level].take_office(now_ns)
+                self._speaking[level].take_office(self.share, now_ns)
             elif not speaks:
                 self._speaking.pop(level, None)
         for speaker in self._speaking.values():
@@ -262,7 +273,7 @@ class Speakers:
         level = self._map.levels - len(row.unit)
         above = self._speaking.get(level + 1)
         if above is not None and above.unit == row.unit[:-1] and above.level <= DIGEST_LEVEL:
-            above.heard(before, after, now_ns)
+            above.heard(before, after, self.share, now_ns)
         own = self._speaking.get(level)
         if own is not None and own.unit == row.unit:
             own.stir(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true

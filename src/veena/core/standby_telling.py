@@ -31,7 +31,17 @@ from veena.core.inbox import Inbox
 from veena.core.log_reader import LogReader
 from veena.core.origin import Origin
 from veena.core.post import Post
-from veena.core.post_messages import MAX_HELD_FOR, MAX_SETTLED, Hold, Renew, Settled, Stand, Standby, StandDown
+from veena.core.post_messages import (
+    MAX_HELD_FOR,
+    MAX_SETTLED,
+    Deleted,
+    Hold,
+    Renew,
+    Settled,
+    Stand,
+    Standby,
+    StandDown,
+)
 from veena.core.roaming import Roaming
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import make_want
@@ -108,6 +118,7 @@ class StandbyTelling:
         self.done: Callable[[list[Flight], int], None] = lambda flights, now_ns: None
         durables.on_saved = self._saved
         durables.on_removed = self._removed
+        roaming.on_ended = self._was_ended
         post.deals_with(Renew, self._on_renew)
         if self._holds:
             durables.on_kept = self._kept
@@ -131,6 +142,12 @@ class StandbyTelling:
     def _removed(self, durable: Durable) -> None:
         if _is_told(durable) and durable.key not in self._durables.here:
             self._ended[durable.key] = None
+
+    def _was_ended(self, message: Deleted, now_ns: int) -> None:
+        """Somebody may have taken this broker's place meanwhile: then nobody else tells that one. It passes this on in
+        its turn, and whoever keeps nothing of the kind does not."""
+        if self.present is not None:
+            self._tell(message, now_ns)
 
     def flush(self, now_ns: int) -> None:
         """The end of an input: tell of what changed."""
@@ -166,7 +183,7 @@ class StandbyTelling:
         message = Stand(*durable.key, want.engine, want.payload, want.scope, durable.version, afresh)
         self._follow(self._tell(message, now_ns), None)
 
-    def _tell(self, message: Stand | StandDown | Hold | Settled, now_ns: int) -> int:
+    def _tell(self, message: Stand | StandDown | Hold | Settled | Deleted, now_ns: int) -> int:
         """Post to the standby; the offset of it."""
         assert self.present is not None
         self._post.send(broker_id(self.present), message, now_ns)

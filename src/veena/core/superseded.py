@@ -2,8 +2,9 @@
 
 Of the digests of a unit the one with the highest version counts. When a unit has come apart, each part has a speaker,
 and the digest of one replaces that of the other although it knows nothing of its wants; the other tells both together
-as soon as it hears of it. In between the replaced digest counts too, as long as its speaker has not resigned and is
-heard. It is dropped when a digest comes from the only speaker that is left: that one knows all.
+as soon as it hears of it. In between the replaced digest counts too, as long as anybody else is heard to speak for the
+unit: that need not be the one who told it, for who succeeds a speaker and has nothing to add tells nothing. It is
+dropped when a digest comes from the only speaker that is left: that one knows all.
 
 The invariant: an event that some live speaker's last digest lets through is let through.
 """
@@ -33,7 +34,7 @@ class Superseded:
             return after
         kept = self._kept.setdefault(after.unit, {})
         kept.pop(speaker, None)
-        if before is not None and before.version[1] in live:
+        if before is not None and before.version[1] != speaker:
             kept[before.version[1]] = before.parts
         while len(kept) > MAX_OTHERS:
             del kept[next(iter(kept))]

@@ -48,7 +48,8 @@ NEARNESS = {
     Reason.NOT_ACTIVE: 4,
 }
 LEFT = 4
-WANTED = 5
+UNDECIDED = 5
+WANTED = 6
 #: Facts that a trace shows as hops and deliveries.
 ON_THE_WAY = (What.ACCEPTED, What.TAKEN, What.SENT, What.DELIVERED)
 
@@ -188,6 +189,8 @@ def _counts(stay: Stay, event: Event) -> bool:
 def _nearness(verdict: Verdict) -> int:
     if verdict.reason is Reason.NOT_SUBSCRIBED and verdict.unit:
         return LEFT  # it was wanted, and came too late
+    if verdict.reason is Reason.UNKNOWN:
+        return UNDECIDED  # what is known of another one of its subscriptions that wanted it says more
     return NEARNESS.get(verdict.reason, WANTED)
 
 

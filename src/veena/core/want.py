@@ -15,7 +15,6 @@ selector, a wider range, a tag left open; and the wide one must reach at least a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -40,17 +39,24 @@ UNTIMELY = (b"JMSTimestamp", b"JMSMessageID")
 READ_CACHE = 1 << 14
 
 _encoder = msgspec.msgpack.Encoder(order="sorted")
+_topics = msgspec.msgpack.Decoder(str)
 _decoder = msgspec.msgpack.Decoder(int | str | tuple[str, str | dict[str, str]])
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
-    """Engine, constraint and scope; `payload` is the constraint as msgpack."""
+class Want(msgspec.Struct, frozen=True, gc=False):
+    """Engine, constraint and scope. One object is shared by all that count it: of a hundred thousand topics every field
+    counts, and the text of a topic is the one that the engines look up."""
 
     kind: int
-    payload: bytes
+    #: A topic as it is; any other constraint, and a topic that was not packed as we do it, as msgpack.
+    packed: str | bytes
     scope: int
     key: bytes
+
+    @property
+    def payload(self) -> bytes:
+        """The constraint as msgpack, byte for byte as it was told: its hash is the key."""
+        return self.packed if isinstance(self.packed, bytes) else _encoder.encode(self.packed)
 
     @property
     def engine(self) -> str:
@@ -58,7 +64,9 @@ class Want:
 
     @property
     def constraint(self) -> Constraint:
-        constraint: Constraint = _decoder.decode(self.payload)
+        if isinstance(self.packed, str):
+            return self.packed
+        constraint: Constraint = _decoder.decode(self.packed)
         return constraint
 
     @property
@@ -67,12 +75,21 @@ class Want:
         return self.kind == SELECTOR and any(name in self.payload for name in UNTIMELY)
 
     @property
-    def bucket(self) -> tuple[int, str]:
+    def bucket(self) -> bytes:
         """Wants in different buckets never cover each other: topics and client ids by name, the rest by engine."""
-        if self.kind in (TOPIC, SELECTOR):
-            constraint = self.constraint
-            return TOPIC, constraint if isinstance(constraint, str) else str(constraint[0])  # type: ignore[index]
-        return self.kind, str(self.constraint) if self.kind == TO else ""
+        if self.kind == TOPIC:
+            return self.payload
+        if self.kind == SELECTOR:
+            return _encoder.encode(self.constraint[0])  # type: ignore[index]
+        return bytes((self.kind,)) + (self.payload if self.kind == TO else b"")
+
+    def topic_keys(self, scopes: int) -> list[bytes]:
+        """The keys of the wants of its bucket that ask for a topic without a selector, one a scope: such wants, the
+        most by far, are found without an index."""
+        if self.kind not in (TOPIC, SELECTOR):
+            return []
+        topic = self.bucket
+        return [key_of(TOPIC, topic, scope) for scope in range(1, scopes + 1)]
 
 
 def create_engine(kind: int) -> Engine:
@@ -100,7 +117,7 @@ def reach_want(client_id: str, scope: int) -> Want:
 
 def known_want(row: Row) -> Want:
     """The want of a row of the table: its key was compared when it came in (`want_of`)."""
-    return Want(row.kind, row.payload, row.scope, row.key)
+    return Want(row.kind, _packed(row.kind, row.payload), row.scope, row.key)
 
 
 def want_of(row: Row) -> Want:
@@ -115,8 +132,22 @@ def want_of(row: Row) -> Want:
 
 def keyed_want(kind: int, payload: bytes, scope: int) -> Want:
     """The want of these three; what the payload holds is not looked at."""
-    digest = blake2b(bytes((kind, scope)) + payload, digest_size=16, person=b"veena-want")
-    return Want(kind, payload, scope, digest.digest())
+    return Want(kind, _packed(kind, payload), scope, key_of(kind, payload, scope))
+
+
+def _packed(kind: int, payload: bytes) -> str | bytes:
+    """What a want keeps of its constraint."""
+    if kind != TOPIC:
+        return payload
+    try:
+        topic = _topics.decode(payload)
+    except DECODE_ERRORS:
+        return payload
+    return topic if _encoder.encode(topic) == payload else payload
+
+
+def key_of(kind: int, payload: bytes, scope: int) -> bytes:
+    return blake2b(bytes((kind, scope)) + payload, digest_size=16, person=b"veena-want").digest()
 
 
 @lru_cache(maxsize=READ_CACHE)

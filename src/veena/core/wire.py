@@ -75,6 +75,21 @@ from veena.core.frames import (
 )
 from veena.core.interest_frames import FarDigest, FarHave, FarInterest, Have, Interest
 from veena.core.locator_frames import AskLocate, TellLocated
+from veena.core.log_frames import (
+    AskBrokers,
+    AskLogAt,
+    AskLogCommit,
+    AskLogEnds,
+    AskLogMore,
+    AskLogRead,
+    TellBlock,
+    TellBlockPart,
+    TellBrokers,
+    TellCommitted,
+    TellGap,
+    TellLogAt,
+    TellLogEnds,
+)
 from veena.core.setup_frames import (
     ClientRenumber,
     Contacts,
@@ -95,6 +110,7 @@ from veena.core.setup_frames import (
     SpokesmanReply,
     SpokesmanRequest,
 )
+from veena.core.stage_frames import AskAbandon, AskPublish, AskPublished, AskStage, TellPublished, TellStaged
 from veena.core.wire_faults import DECODE_ERRORS, explain
 from veena.core.wire_header import (
     DEFAULT_MAX_FRAME,
@@ -189,6 +205,25 @@ KINDS: dict[int, type[Frame]] = {
     97: TellReport,
     100: AskLocate,
     101: TellLocated,
+    104: AskLogEnds,
+    105: AskLogAt,
+    106: AskLogRead,
+    107: AskLogMore,
+    108: AskLogCommit,
+    109: AskBrokers,
+    110: TellLogEnds,
+    111: TellLogAt,
+    112: TellBlock,
+    113: TellBlockPart,
+    114: TellGap,
+    115: TellCommitted,
+    116: TellBrokers,
+    120: AskStage,
+    121: AskPublish,
+    122: AskAbandon,
+    123: AskPublished,
+    124: TellStaged,
+    125: TellPublished,
 }
 
 HELLO = 1

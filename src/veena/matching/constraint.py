@@ -8,13 +8,16 @@ never looked at, so a constraint that names something in it never matches.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from veena.errors import InvalidConstraint
 from veena.event import Event
 from veena.matching.condition_template import CONSTRAINT
 from veena.matching.constraint_text import parse_constraint
+from veena.matching.cover import FORMULAS_KEPT, MAX_TEXT
 from veena.matching.cover import covers as formula_covers
 from veena.matching.engine import Constraint
+from veena.matching.formula import Formula
 from veena.matching.index_engine import IndexedEngine
 from veena.matching.normal_form import normal_form
 
@@ -55,5 +58,12 @@ def check_constraint(constraint: Constraint) -> str:
 
 def covers(wide: Constraint, narrow: Constraint) -> bool:
     """Whether every event that satisfies `narrow` surely satisfies `wide`."""
-    wide_formula = normal_form(parse_constraint(check_constraint(wide)))
-    return formula_covers(wide_formula, normal_form(parse_constraint(check_constraint(narrow))))
+    wide_text, narrow_text = check_constraint(wide), check_constraint(narrow)
+    if max(len(wide_text), len(narrow_text)) > MAX_TEXT:
+        return wide_text == narrow_text
+    return formula_covers(_formula(wide_text), _formula(narrow_text))
+
+
+@lru_cache(maxsize=FORMULAS_KEPT)
+def _formula(text: str) -> Formula:
+    return normal_form(parse_constraint(text))

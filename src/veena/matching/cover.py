@@ -10,7 +10,8 @@ plain leaf a property (`formula_merge.py`).
 An `Other` covers itself, and values that it is true of: `sym = 'IBM'` is covered by `sym LIKE 'IB%'`. Only text and
 truth values are tried, because 5 and 5.0 are equal and yet may differ under arithmetic.
 
-Invariant: never wrongly true; and never slow: after `MAX_QUESTIONS` pairs the answer is no.
+Invariant: never wrongly true; and never slow: texts beyond `MAX_TEXT` are not even read, and after `MAX_QUESTIONS`
+pairs the answer is no. What was read is remembered, for a new profile is compared with each that stands.
 
 Rejected: deciding by a solver of linear arithmetic. Exact for more shapes, but of unbounded cost on the path where
 every subscription arrives.
@@ -27,6 +28,11 @@ from veena.matching.formula_merge import PlainLeaf, admits, conjoin, leaf_values
 
 #: Pairs of parts that one answer may look at; two selectors of a hundred terms each stay below.
 MAX_QUESTIONS: Final = 10_000
+#: Characters of a selector or constraint that is compared with others: a hundred terms. To read one of them takes a
+#: millisecond, one as long as may be thirty.
+MAX_TEXT: Final = 2048
+#: Formulas that are remembered: those that a new one is compared with (`core.cover_set`), 40 KB each at worst.
+FORMULAS_KEPT: Final = 384
 
 
 def covers(wide: Formula, narrow: Formula) -> bool:

@@ -4,8 +4,8 @@ One look-up tells which profiles match; another, in a dict of its own, the OR of
 profiles come and go. Nothing depends on the number of profiles (MAT-10, MAT-40). A value that one profile wants is
 stored as that profile's bare id, and its mask is that profile's destination.
 
-The invariant: `_holders` and `_masks` have a value exactly when a profile wants it; a `Crowd` there has at least two
-ids, and `_shared` has the destinations of exactly those.
+The invariant: `_holders` has a value exactly when a profile wants it, and `_masks` when one of these has a destination;
+a `Crowd` there has at least two ids, and `_shared` has the destinations of exactly those.
 Rejected: a list of (id, destination) for each value, and the OR computed at each event: 200 bytes more a value and
 work for every event that is needed only when a profile changes. Also rejected: destinations by id, which makes a mask
 two look-ups, both of them cold.
@@ -52,7 +52,7 @@ class ExactEngine(Engine, Generic[Key]):
     def __init__(self) -> None:
         #: None, which is what an event without a value asks for, is never a key.
         self._holders: dict[Key | None, Holder] = {}
-        #: The OR of the destinations of those who want a value.
+        #: The OR of the destinations of those who want a value, where there is any.
         self._masks: dict[Key | None, int] = {}
         self._values: dict[int, Key] = {}
         #: The destinations of profiles in crowds, by id.
@@ -75,25 +75,31 @@ class ExactEngine(Engine, Generic[Key]):
         holder = self._holders.get(value)
         if holder is None:
             self._holders[value] = profile_id
-            self._masks[value] = destination
+            if destination:
+                self._masks[value] = destination
             return
         if not isinstance(holder, Crowd):
             crowd = Crowd()
-            self._shared[holder] = self._masks[value]
-            crowd.admit(holder, self._masks[value])
+            self._shared[holder] = self._masks.get(value, 0)
+            crowd.admit(holder, self._shared[holder])
             self._holders[value] = holder = crowd
         self._shared[profile_id] = destination
         holder.admit(profile_id, destination)
-        self._masks[value] = holder.mask
+        if holder.mask:
+            self._masks[value] = holder.mask
 
     def remove(self, profile_id: int) -> None:
         value = self._values.pop(profile_id)
         holder = self._holders[value]
         if not isinstance(holder, Crowd):
-            del self._holders[value], self._masks[value]
+            del self._holders[value]
+            self._masks.pop(value, None)
             return
         holder.dismiss(profile_id, self._shared.pop(profile_id))
-        self._masks[value] = holder.mask
+        if holder.mask:
+            self._masks[value] = holder.mask
+        else:
+            self._masks.pop(value, None)
         if len(holder.ids) == 1:
             self._holders[value] = holder.ids[0]
             del self._shared[holder.ids[0]]
@@ -136,18 +142,20 @@ class ExactEngine(Engine, Generic[Key]):
             engine._masks = dict(zip(values, firsts if engine._shared else destinations, strict=True))
             for at in np.flatnonzero(is_shared).tolist():
                 engine._masks[values[at]] = cast("Crowd", holders[at]).mask
+            if not all(destinations):
+                engine._masks = {value: mask for value, mask in engine._masks.items() if mask}
         return engine
 
     def _destinations(self) -> list[int]:
         """The destination of every profile, value by value."""
         if not self._shared:
-            return list(map(self._masks.__getitem__, self._holders))
+            return [self._masks.get(value, 0) for value in self._holders]
         found: list[int] = []
         for value, holder in self._holders.items():
             if isinstance(holder, Crowd):
                 found += map(self._shared.__getitem__, holder.ids)
             else:
-                found.append(self._masks[value])
+                found.append(self._masks.get(value, 0))
         return found
 
     def statistics(self) -> Statistics:

@@ -8,12 +8,15 @@ them (priority, time stamp, id) and from its headers of the same name otherwise;
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from veena.errors import InvalidConstraint
 from veena.event import Event
 from veena.matching.condition_template import SELECTOR
+from veena.matching.cover import FORMULAS_KEPT, MAX_TEXT
 from veena.matching.cover import covers as formula_covers
 from veena.matching.engine import Constraint
+from veena.matching.formula import Formula
 from veena.matching.index_engine import IndexedEngine
 from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import parse_selector
@@ -65,4 +68,11 @@ def covers(wide: Constraint, narrow: Constraint) -> bool:
     narrow_topic, narrow_text = check_selector(narrow)
     if wide_topic != narrow_topic:
         return False
-    return formula_covers(normal_form(parse_selector(wide_text)), normal_form(parse_selector(narrow_text)))
+    if max(len(wide_text), len(narrow_text)) > MAX_TEXT:
+        return wide_text == narrow_text
+    return formula_covers(_formula(wide_text), _formula(narrow_text))
+
+
+@lru_cache(maxsize=FORMULAS_KEPT)
+def _formula(text: str) -> Formula:
+    return normal_form(parse_selector(text))

@@ -80,6 +80,10 @@ class StoreSection(_Section, frozen=True):
     history: Literal["reliable", "all", "none"] = "reliable"
     #: Bytes of the file; what is needed no more goes first. Half of it may wait to be delivered.
     max_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 50)] = 8 << 30
+    #: Rows that were staged for a batch and not published for so long are dropped.
+    staged_s: Seconds = 3600.0
+    #: Bytes of them, at most a quarter of the file.
+    staged_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 50)] = 1 << 30
 
 
 class LinksSection(_Section, frozen=True):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from veena.core.boundary import AcceptedRun, ClientDown, ClientUp, Input, Welcome
@@ -42,7 +43,9 @@ from veena.event import EventId
 from veena.runtime.conversation_asks import HANDLERS, had_of, publish_all
 from veena.runtime.limits import Bucket, Limits
 from veena.runtime.rights import Rights
+from veena.runtime.staging_asks import Incoming, abandon
 from veena.runtime.stream import Bytes, Stream
+from veena.runtime.subscribed import Subscribed
 
 if TYPE_CHECKING:
     from veena.runtime.conversations import Conversations
@@ -73,6 +76,8 @@ class Conversation:
         self.session: int = 0
         self.principal_name = ""
         self.rights: Rights | None = None
+        #: The labels that it is cleared for; None where nobody vouches for anybody.
+        self.clearances: tuple[str, ...] | None = None
         #: What is to be written, and the subscriptions of the last event that was.
         self.parts: list[Bytes] = []
         self.matched: tuple[int, ...] | None = None
@@ -89,11 +94,15 @@ class Conversation:
         self._waiting = 0
         self._progress = 0.0
         self._buckets: tuple[Bucket | None, Bucket | None] = (None, None)
-        #: Subscription -> its engine and whether it is durable.
-        self.subscriptions: dict[int, tuple[str, bool]] = {}
+        self.subscriptions = Subscribed()
         self.advert_refusals = 0
         #: What the next event frame is: a request, or a question whether it is wanted.
         self.about: AskRequest | AskWatch | None = None
+        #: The events to be staged that are coming in.
+        self.incoming: Incoming | None = None
+        self.chunks = 0
+        #: What its events have in common.
+        self.incarnation = 0
         self.unaccepted: dict[Place, None] = {}
         self._accepted: list[Place] = []
         self._checking: asyncio.Task[None] | None = None
@@ -146,13 +155,16 @@ class Conversation:
     def clogged(self) -> None:
         """It does not read: what it asks is not read either, so that its answers do not pile up."""
         self._progress, self._waiting = self.house.clock(), self.stream.waiting
-        self.house.log.noise("a client does not read", level=logging.INFO, client=self.name, waiting=self._waiting)
+        if self.house.tables is None or not self.house.tables.is_reading(self):  # blocks are larger than what may wait
+            self.house.log.noise("a client does not read", level=logging.INFO, client=self.name, waiting=self._waiting)
         self._hold("clogged")
         self.clog("stream")
 
     def cleared(self) -> None:
         self._release("clogged")
         self.unclog("stream")
+        if self.house.tables is not None:
+            self.house.tables.cleared(self)
 
     def look(self, now: float) -> None:
         """End it if it has been silent for too long."""
@@ -239,7 +251,7 @@ class Conversation:
             house.refused += 1
             self.end("limit", f"{principal.name!r} has {count} connections already: close one first")
             return
-        self.principal_name, self.rights = principal.name, principal.rights
+        self.principal_name, self.rights, self.clearances = principal.name, principal.rights, principal.clearances
         self._patience = MISSED_HEARTBEATS * hello.heartbeat_ms / 1000
         self._heard = now = house.clock()
         self._buckets = (
@@ -271,6 +283,7 @@ class Conversation:
     def welcomed(self, effect: Welcome) -> None:
         house, settings = self.house, self.house.settings
         house.attached += 1
+        self.incarnation = effect.incarnation
         self.say(
             ClientWelcome(
                 VERSION,
@@ -304,6 +317,9 @@ class Conversation:
     def _leave(self, lost: bool, reason: str) -> None:
         self._is_over = True
         self.parts.clear()
+        if self.incoming is not None:
+            abandon(self, self.incoming)
+            self.incoming = None
         if self._checking is not None and self._checking is not asyncio.current_task():
             self._checking.cancel()
         self.house.forget(self)
@@ -316,6 +332,11 @@ class Conversation:
         return "" if self._hello is None else self._hello.client_id
 
     @property
+    def owner(self) -> str:
+        """Whose batches it stages: where nobody shows who they are, there is one owner."""
+        return "" if self.house.users.is_open else self.principal_name
+
+    @property
     def name(self) -> str:
         who = "?" if self._hello is None else repr(self._hello.client_id)
         return f"{who} at {self.stream.peer}"
@@ -326,6 +347,15 @@ class Conversation:
         """Let these be written with everything else."""
         was_clean = not self.parts
         self.parts += [encode(frame, 0) for frame in frames]
+        if was_clean:
+            self.house.dirty(self)
+
+    def say_bytes(self, parts: Sequence[Bytes]) -> None:
+        """The same for frames that are bytes already."""
+        if self._is_over:
+            return
+        was_clean = not self.parts
+        self.parts += parts
         if was_clean:
             self.house.dirty(self)
 
@@ -382,11 +412,11 @@ class Conversation:
     def subscription_refused(self, number: int, reason: str) -> None:
         """It was not made, or it is elsewhere now."""
         is_durable = self.is_durable(number)
-        self.subscriptions.pop(number, None)
+        self.subscriptions.discard(number)
         self.refuse(number, "moved" if is_durable and "read elsewhere" in reason else "invalid", reason)
 
     def is_durable(self, number: int) -> bool:
-        return self.subscriptions.get(number, ("", False))[1]
+        return self.subscriptions.is_durable(number)
 
     def readable(self, frame: EventFrame, numbers: tuple[int, ...]) -> tuple[int, ...] | None:
         """Those of its subscriptions that may get an event; None when the client must not have it at all."""
@@ -397,15 +427,15 @@ class Conversation:
             return None
         if not numbers:  # addressed to the client itself
             return numbers
-        engines = self.subscriptions
-        found = tuple(each for each in numbers if self.rights.may_read(event, engines.get(each, (None, False))[0]))
+        engine = self.subscriptions.engine
+        found = tuple(each for each in numbers if self.rights.may_read(event, engine(each)))
         return found or None
 
     def why_unreadable(self, frame: EventFrame, numbers: tuple[int, ...]) -> str:
         """The rule that forbids an event to the first of these subscriptions."""
         assert self.rights is not None
         try:
-            return self.rights.why_not_read(frame.event(), self.subscriptions.get(numbers[0], (None, False))[0])
+            return self.rights.why_not_read(frame.event(), self.subscriptions.engine(numbers[0]))
         except InvalidEvent as error:
             return f"what cannot be read is not handed to clients with rules: {error}"
 

@@ -48,6 +48,8 @@ from veena.errors import InvalidConstraint, InvalidEvent, RemoteProtocolError
 from veena.event import EventId
 from veena.matching.engine import Constraint
 from veena.runtime.conversation_past import ASKS
+from veena.runtime.log_service import READER_ASKS
+from veena.runtime.staging_asks import STAGE_ASKS, take
 
 if TYPE_CHECKING:
     from veena.runtime.conversation import Conversation
@@ -88,6 +90,8 @@ def publish(who: Conversation, frame: EventFrame) -> None:
 
 def publish_all(who: Conversation, bursts: list[EventBurst]) -> None:
     """The events of a read, as far as nothing else came between them: in one go where nothing stands against it."""
+    if who.incoming is not None:
+        bursts = take(who, bursts)
     batch: list[EventBurst] = []
     for burst in bursts:
         if who.batches and _is_allowed(who, burst):
@@ -173,7 +177,7 @@ def _subscribe(who: Conversation, frame: AskSubscribe) -> None:
         return
     is_new = number not in who.subscriptions
     if is_new:
-        who.subscriptions[number] = (frame.engine, bool(frame.durable))
+        who.subscriptions.add(number, frame.engine, bool(frame.durable))
     who.give(
         Subscribe(
             who.session,
@@ -214,12 +218,12 @@ def _may_not_subscribe(who: Conversation, engine: str, constraint: Constraint, s
 
 
 def _unsubscribe(who: Conversation, frame: AskUnsubscribe) -> None:
-    who.subscriptions.pop(frame.subscription, None)
+    who.subscriptions.discard(frame.subscription)
     who.give(Unsubscribe(who.session, frame.subscription))
 
 
 def _forget(who: Conversation, frame: AskForget) -> None:
-    who.subscriptions.pop(frame.subscription, None)
+    who.subscriptions.discard(frame.subscription)
     who.give(Forget(who.session, frame.subscription))
 
 
@@ -317,6 +321,15 @@ def _heartbeat(who: Conversation, frame: Heartbeat) -> None:
     who.say(Heartbeat(round(who.house.clock() * 1e9), frame.sent_ns))
 
 
+def _of_tables(who: Conversation, frame: Any) -> None:
+    """A reader's question about the broker's tables."""
+    tables = who.house.tables
+    if tables is None:
+        who.refuse(frame.number, "invalid", "this broker shows its tables to nobody: it has no store")
+    else:
+        READER_ASKS[type(frame)](tables, who, frame)
+
+
 def _farewell(who: Conversation, frame: Farewell | Goodbye) -> None:
     who.end("bye", frame.reason, lost=isinstance(frame, Farewell) and frame.why != "bye")
 
@@ -333,6 +346,8 @@ HANDLERS: dict[type[Frame], Callable[[Conversation, Any], None]] = {
     AskWithdraw: _withdraw,
     AskQuery: _query,
     **ASKS,
+    **STAGE_ASKS,
+    **dict.fromkeys(READER_ASKS, _of_tables),
     Pause: lambda who, frame: who.clog("client"),
     Resume: lambda who, frame: who.unclog("client"),
     Heartbeat: _heartbeat,

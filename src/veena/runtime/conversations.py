@@ -69,7 +69,9 @@ from veena.core.wire import encode
 from veena.runtime.conversation import Conversation
 from veena.runtime.conversation_asks import answer_frames
 from veena.runtime.conversation_past import TELLS
+from veena.runtime.log_service import LogService
 from veena.runtime.logs import Log
+from veena.runtime.staging import Staging
 from veena.runtime.stream import Bytes, Listener, Stream
 from veena.runtime.users import Users
 
@@ -141,6 +143,10 @@ class Conversations:
         #: What this broker says of itself when asked, as JSON; and the names of units, where there is a network file.
         self.reports: dict[str, Callable[[], bytes]] = {}
         self.label_of: Callable[[Unit], str | None] = lambda unit: None
+        #: What readers outside are shown of the store.
+        self.tables: LogService | None = None
+        #: What clients stage before it is published.
+        self.staging: Staging | None = None
         self._next = 0
         self._dirty: list[Conversation] = []
         self._depth = 0
@@ -151,7 +157,11 @@ class Conversations:
         self.batches = True
         self.attached = self.refused = self.at_fault = self.lost = 0
         self._delivered = self._withheld = 0
-        self._tellers: dict[type[Any], Callable[[Conversation, Any], None]] = {
+        self._tellers = self._make_tellers()
+
+    def _make_tellers(self) -> dict[type[Any], Callable[[Conversation, Any], None]]:
+        """What is said to a client, by what the core tells of it."""
+        return {
             Welcome: Conversation.welcomed,
             Accepted: lambda who, effect: who.accepted_event(effect.id),
             AcceptedRun: Conversation.accepted_run,
@@ -356,6 +366,8 @@ class Conversations:
 
     def forget(self, who: Conversation) -> None:
         self.everybody.pop(who.key, None)
+        if self.tables is not None:
+            self.tables.left(who)
         if self.sessions.pop(who.session, None) is not None:
             left = self.by_principal[who.principal_name] - 1
             if left:

@@ -40,6 +40,7 @@ from veena.core.broker_statistics import BrokerStatistics
 from veena.core.disk import Disk, Identity
 from veena.core.event_frame import EventCodec
 from veena.core.settings import Settings
+from veena.core.stage_boundary import StagedHeld, StagedReleased, StageEffect
 from veena.errors import LocalProtocolError
 from veena.runtime.links import Links, Retry
 from veena.runtime.logs import Log
@@ -94,6 +95,8 @@ class Driver:
         self.on_restart: Callable[[Restart], None] = lambda effect: None
         #: Called with what must not happen: the core has broken its own rules, and this process must end.
         self.on_failure: Callable[[BaseException], None] = lambda error: None
+        #: Called with what became of staged rows that the broker was given.
+        self.on_staged: Callable[[StageEffect], None] = lambda effect: None
         #: Called after units came into reach or were lost, and when the disk has taken the first write.
         self.on_change: Callable[[], None] = lambda: None
         #: The units in reach.
@@ -124,6 +127,8 @@ class Driver:
             Unreachable: self._unreachable,
             MaySpeak: self._answer_may_speak,
             Restart: self._restart,
+            StagedReleased: self._staged,
+            StagedHeld: self._staged,
         }
 
     # --- the boundary ---
@@ -271,6 +276,9 @@ class Driver:
         then = self._may_speak.pop(effect.number, None)
         if then is not None:
             then(effect)
+
+    def _staged(self, effect: StageEffect) -> None:
+        self.on_staged(effect)
 
     def _restart(self, effect: Restart) -> None:
         self._is_over = True

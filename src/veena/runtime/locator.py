@@ -161,13 +161,13 @@ class Locator:
                 self._known[broker.address] = broker, time.monotonic()
                 self._sent.pop(broker.address, None)
 
-        asked = [urls for urls in self._places() if urls[0] not in own][:MAX_ASKED]
+        asked = [urls for urls in self.places() if urls[0] not in own][:MAX_ASKED]
         await asyncio.gather(*map(hear, asked))
         self.others()  # forgets who is silent
         self._sent = {address: count for address, count in self._sent.items() if address in self._known}
         self._rounds += 1
 
-    def _places(self) -> list[tuple[str, ...]]:
+    def places(self) -> list[tuple[str, ...]]:
         """Where brokers listen, as far as anybody said so; a broker may be in it twice."""
         config, driver = self._node.config, self._node.driver
         found: dict[tuple[str, ...], None] = {(url,): None for url in config.tables.locator.brokers}

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from veena.address import format_address
 from veena.core.link import LinkState
+from veena.runtime.log_service import ReaderStatistics
 
 if TYPE_CHECKING:
     from veena.runtime.node import NodeStatistics
@@ -49,6 +50,11 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_store_writes_failed", "Tickets that the disk has refused.", lambda s: s.store.failed),
     ("veena_store_commits", "Synced commits.", lambda s: s.store.commits),
     ("veena_store_reads", "Reads of the log.", lambda s: s.store.reads),
+    ("veena_staged_rows", "Rows that were staged for batches.", lambda s: s.staging.staged_rows),
+    ("veena_staged_batches", "Batches that were published as a whole.", lambda s: s.staging.published),
+    ("veena_staged_batches_repeated", "Batches that came again, in vain.", lambda s: s.staging.repeated),
+    ("veena_staged_expired", "Parts that nobody published in time.", lambda s: s.staging.expired),
+    ("veena_readers_gaps", "Reads from outside that came too late for rows.", lambda s: s.tables.gaps),
 )
 GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("veena_uptime_seconds", "Since this process was started.", lambda s: s.uptime_s),
@@ -61,10 +67,19 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("veena_links_open", "Links that are in use.", _open_links),
     ("veena_events_open", "Accepted events that are not delivered yet.", lambda s: s.broker.origin.open),
     ("veena_client_events_waiting", "Events that wait for slow clients.", lambda s: s.broker.outlet.waiting),
+    ("veena_readers_open", "Reads from outside that are open.", lambda s: s.tables.reads),
+    ("veena_staged_bytes", "Bytes staged for batches.", lambda s: s.staging.bytes),
+    ("veena_staged_releasing", "Parts that are published, not logged yet.", lambda s: s.staging.releasing),
     ("veena_store_waiting", "Tickets that wait for the disk.", lambda s: s.store.waiting),
     ("veena_store_bytes", "Bytes of the store in use.", lambda s: s.store.used_bytes),
     ("veena_store_bytes_max", "Bytes that the store may use.", lambda s: s.store.max_bytes),
     ("veena_store_trouble", "1 while the disk does not do what it should.", lambda s: s.store.trouble is not None),
+)
+#: What each reader outside got.
+READERS: tuple[tuple[str, str, Callable[[ReaderStatistics], float]], ...] = (
+    ("veena_reader_rows_looked_at", "Rows that a reader's questions led to.", lambda r: r.rows_looked),
+    ("veena_reader_rows_sent", "Rows that a reader was sent.", lambda r: r.rows_sent),
+    ("veena_reader_bytes_sent", "Bytes of blocks that a reader was sent.", lambda r: r.bytes_sent),
 )
 
 
@@ -93,6 +108,15 @@ class _Snapshot(Collector):
         for name, text, value in GAUGES:
             yield GaugeMetricFamily(name, text, value=value(found))
         yield from self._links()
+        yield from self._readers()
+
+    def _readers(self) -> Iterable[Metric]:
+        """By reader: the first part of its client id, of which there are few."""
+        for name, text, value in READERS:
+            family = CounterMetricFamily(name, text, labels=["reader"])
+            for reader, found in self._statistics.tables.readers.items():
+                family.add_metric([reader], value(found))
+            yield family
 
     def _links(self) -> Iterable[Metric]:
         """By neighbour, which stays the same when a link is dialled again."""

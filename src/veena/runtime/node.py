@@ -14,7 +14,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,10 @@ import veena
 from veena.address import Unit, as_seen, format_address
 from veena.core.boundary import Restart
 from veena.core.broker_statistics import BrokerStatistics
+from veena.core.client_frames import MAX_URLS
 from veena.core.disk import Disk, Identity
+from veena.core.frames import MAX_URL
+from veena.core.log_frames import MAX_TOLD_BROKERS, BrokerPlace
 from veena.core.settings import SECOND_NS
 from veena.errors import ConfigError
 from veena.runtime.config import RELOADABLE, Config, changes
@@ -33,10 +36,13 @@ from veena.runtime.http import HttpServer, status
 from veena.runtime.link_end import EndStatistics
 from veena.runtime.listener import Entrance, EntranceStatistics
 from veena.runtime.locator import Locator, LocatorStatistics
+from veena.runtime.log_service import LogService, LogStatistics
 from veena.runtime.logs import Log
 from veena.runtime.map_view import live_view
 from veena.runtime.memory import memory_bytes
 from veena.runtime.recorder import Recorder
+from veena.runtime.staging import Staging, StagingStatistics
+from veena.runtime.staging_release import Releaser, open_staging
 from veena.runtime.store import Store, StoreStatistics
 from veena.runtime.store_records import Passed
 from veena.runtime.store_retention import Retention
@@ -73,6 +79,10 @@ class NodeStatistics:
     pid: int
     memory_bytes: int
     locator: LocatorStatistics
+    #: What readers outside get of the store's tables.
+    tables: LogStatistics
+    #: Batches that clients stage and publish as a whole.
+    staging: StagingStatistics
 
 
 class Node:
@@ -97,6 +107,8 @@ class Node:
         self._driver: Driver | None = None
         self._clients: Conversations | None = None
         self._locator: Locator | None = None
+        self._tables: LogService | None = None
+        self._releaser: Releaser | None = None
         self._http: HttpServer | None = None
         self._is_draining = False
         self._changed = asyncio.Event()
@@ -115,6 +127,16 @@ class Node:
     def store(self) -> Store:
         assert self._store is not None, "the broker is not started"
         return self._store
+
+    @property
+    def staging(self) -> Staging:
+        assert self._releaser is not None, "the broker is not started"
+        return self._releaser.staging
+
+    @property
+    def tables(self) -> LogService:
+        assert self._tables is not None, "the broker is not started"
+        return self._tables
 
     @property
     def locator(self) -> Locator:
@@ -159,6 +181,11 @@ class Node:
                 "status": lambda: status(self),
                 "map": lambda: json.dumps(self.topology()).encode(),
             }
+            self._tables = self._clients.tables = LogService(
+                self.store, self._clients.codec, self._broker_places, self.log
+            )
+            self._releaser = await self._open_staging()
+            self._clients.staging = self._releaser.staging
             driver.clients = self._clients
             self._locator = Locator(self)
             await self._open_http()
@@ -166,6 +193,7 @@ class Node:
             await self._release()
             raise
         driver.start()
+        self._releaser.start()
         self._entrance.open()
         self.locator.start()
         for neighbour in self.config.neighbours:
@@ -227,6 +255,17 @@ class Node:
             )
         disk.identity = replace(found, address=config.address)
         return disk
+
+    async def _open_staging(self) -> Releaser:
+        section = self.config.tables.store
+        return await open_staging(
+            self.store,
+            self.driver,
+            self.clients.codec,
+            max_bytes=min(section.staged_bytes, section.max_bytes // 4),
+            patience_ns=int(section.staged_s * SECOND_NS),
+            log=self.log,
+        )
 
     async def _listen(self, url: Url, secrets: Secrets) -> Server:
         try:
@@ -348,6 +387,8 @@ class Node:
             os.getpid(),
             memory_bytes(),
             self.locator.statistics(),
+            self.tables.statistics(),
+            self.staging.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:
@@ -357,6 +398,12 @@ class Node:
     def label(self, unit: Unit) -> str:
         """A unit's name, or its address where the network file gives it none."""
         return self._label_of(unit) or format_address(unit)
+
+    def _broker_places(self) -> tuple[BrokerPlace, ...]:
+        """Where brokers listen, as far as this one knows; itself first."""
+        own = BrokerPlace(told_urls(self.urls), self.config.address, self.config.name)
+        others = [told_urls(urls) for urls in self.locator.places()]
+        return (own, *(BrokerPlace(urls) for urls in others if urls and urls != own.urls))[:MAX_TOLD_BROKERS]
 
     def _label_of(self, unit: Unit) -> str | None:
         labels = self.config.labels
@@ -405,9 +452,13 @@ class Node:
             await self._http.close()
         if self._locator is not None:
             await self._locator.stop()
+        if self._releaser is not None:
+            await self._releaser.stop()
         if self._driver is not None:
             await self._driver.stop()
             await _until(lambda: not self._entrance.statistics().connections, LAST_WORDS_S)
+        if self._tables is not None:
+            await asyncio.to_thread(self._tables.close)
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
         if self._temporary is not None:
@@ -418,6 +469,11 @@ def ready_line(node: Node) -> str:
     """What a broker that is listening says to who started it, as one line of JSON."""
     line = {"address": node.config.label or format_address(node.config.address), "pid": os.getpid()}
     return json.dumps({**line, "url": node.urls[0]})
+
+
+def told_urls(urls: Iterable[str]) -> tuple[str, ...]:
+    """Those that fit into a frame."""
+    return tuple(url for url in urls if len(url) <= MAX_URL)[:MAX_URLS]
 
 
 async def _until(condition: Callable[[], bool], patience_s: float) -> None:

@@ -41,6 +41,10 @@ EXIT_NEW_ADDRESS = 75
 #: New objects after which young garbage is looked for, and how long the disk's thread may keep others waiting.
 COLLECT_AFTER = 20_000
 SWITCH_S = 0.0005
+#: Blocks from here on get pages of their own, which go back when they do: tables that grow leave no holes behind. The
+#: C library would raise its threshold after the first one that it frees. Buffers of events are smaller.
+LARGE_BYTES = 1 << 20
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc's malloc.h
 #: How often memory is given back.
 GIVE_BACK_S = 20.0
 #: More connections than one process serves.
@@ -107,6 +111,9 @@ def _settle_down() -> None:
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     sys.setswitchinterval(SWITCH_S)
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it
+    if adjust is not None:
+        adjust(_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 async def _give_back(node: Node) -> None:

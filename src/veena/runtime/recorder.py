@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from veena.core.boundary import Effect, Input, Publish, PublishRefused
+from veena.core.stage_boundary import StagedReleased
 from veena.runtime.store_records import Passed, Record
 
 Keep = Callable[[list[Record]], None]
@@ -22,6 +23,9 @@ class Recorder:
 
     def saw(self, given: Input | None, effects: Sequence[Effect], now_ns: int) -> None:
         """One input, and everything that followed from it."""
+        for effect in effects:
+            if type(effect) is StagedReleased and effect.passed:
+                self._keep([Passed(now_ns, frame) for frame in effect.passed])
         if type(given) is not Publish or given.frame.reliable:
             return
         if not any(type(effect) is PublishRefused for effect in effects):

@@ -13,6 +13,7 @@ and to types of events (the header `type_name`). What no rule fits is denied.
 | `watch` | asking whether anybody wants an event |
 | `explain` | asking which way an event went, and what became of it for other clients; only of events that may be read |
 | `status` | asking how a broker is doing and what it knows of the network |
+| `log` | reading who got and wanted what, and events addressed to others, in bulk; committing what was read |
 
 Subscriptions of engines without topics are allowed or denied as such; events that such a subscription gets are then
 tested by their own topic and type, so a denied topic is not read by way of another engine.
@@ -26,7 +27,9 @@ import msgspec
 
 from veena.event import Event
 
-Action = Literal["publish", "subscribe", "wide", "everything", "advertise", "query", "watch", "explain", "status"]
+Action = Literal[
+    "publish", "subscribe", "wide", "everything", "advertise", "query", "watch", "explain", "status", "log"
+]  # fmt: skip
 ACTIONS: tuple[str, ...] = get_args(Action)
 #: Rules of one role, and answers that are remembered for one client.
 MAX_RULES = 1000

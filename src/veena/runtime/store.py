@@ -95,6 +95,8 @@ class Store:
         #: The records that these settings ask for: who makes one of another kind makes it in vain.
         self.keeps = kept_records(records, history)
         self._notes_kept = records != "off"
+        self._now_ns = now_ns
+        self._settings = {"records": records, "history": history}
         self._auditor = Auditor(self.keeps)
         self._codec = EventCodec(levels, fanout, MAX_FRAME)
         self._give = answer
@@ -111,7 +113,9 @@ class Store:
                 self._query.close()
             self._file.close()
             raise explained(error, self.path) from error
-        record_writer = RecordWriter(self._codec, self._standing, history != "none", self._auditor.rows)
+        record_writer = RecordWriter(
+            self._codec, self._standing, history != "none", self._auditor.rows, self._auditor.lost
+        )
         self._trimmer = Trimmer(self._standing, retention, history != "none", remember_ns)
         self._writer = Writer(
             self._file, self._codec, self._standing, record_writer, self._trimmer, retention, self._answered,
@@ -150,12 +154,13 @@ class Store:
 
     def load(self, default: Identity) -> Disk:
         """What a restart finds, before anything is submitted; `default` is who a broker is that was never here."""
-        self._auditor.host = default.address
         with closing(StoreQuery(self.path, self._codec)) as query:
             try:
-                return query.load(self._standing, default, notes=self._notes_kept)
+                disk = query.load(self._standing, default, notes=self._notes_kept)
             except sqlite3.Error as error:
                 raise explained(error, self.path) from error
+        self.record(self._auditor.begins(disk.identity.address, self._now_ns(), self._settings))
+        return disk
 
     def submit(self, effect: StoreEffect | Read) -> None:
         """Take an effect of the core; its answer comes by `answer`."""
@@ -176,13 +181,17 @@ class Store:
 
     def save(self, *writes: Write) -> None:
         """Write at once and wait for the sync, as at a start for the new incarnation; raise StoreError."""
+        self.keep(*writes).result()
+
+    def keep(self, *writes: Write) -> Future[None]:
+        """The same without waiting: done when it is synced, on the writer's thread, or failed with StoreError."""
         self._check_open()
         with self._changed:
             self._own_number -= 1
             number = self._own_number
             future = self._own[number] = Future[None]()
         self._writer.submit(number, writes)
-        future.result()
+        return future
 
     def _answered(self, answers: list[Stored | StoreFailed]) -> None:
         told: list[Answer] = []
@@ -239,6 +248,10 @@ class Store:
     def forget_reader(self, name: str) -> None:
         """It reads no more."""
         self._writer.commit_reader(name, None)
+
+    def has_records(self, table: str) -> bool:
+        """Whether anything was ever written to this table of records."""
+        return self._standing.next_number.get(table, 0) > 0
 
     # --- care ---
 

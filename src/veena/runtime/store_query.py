@@ -24,7 +24,7 @@ from veena.event import EventId
 from veena.runtime.store_faults import DROP_DAMAGED
 from veena.runtime.store_file import connect
 from veena.runtime.store_notes import read_notes
-from veena.runtime.store_records import BLOCK, TABLES
+from veena.runtime.store_records import BLOCK, HANDED, TABLES
 from veena.runtime.store_rows import address_of, inboxes_of, is_moving, unpack_condition, unpack_inboxes
 from veena.runtime.store_schema import signed, unsigned
 from veena.runtime.store_standing import Standing
@@ -256,8 +256,8 @@ class StoreQuery:
     def _consumed(self, client_id: str, since_ns: int) -> Iterator[Past]:
         for block in self._blocks("consumed", client_id.encode()):
             for at_ns, publisher, incarnation, stamp, sequence, clients in self._connection.execute(
-                "SELECT at_ns, publisher, incarnation, stamp, sequence, clients FROM deliveries"
-                " WHERE number >= ? AND number < ? AND at_ns >= ? ORDER BY number",
+                "SELECT at_ns, publisher, incarnation, stamp, sequence, clients FROM deliveries"  # noqa: S608 (our marks)
+                f" WHERE number >= ? AND number < ? AND at_ns >= ? AND mark IN {HANDED} ORDER BY number",
                 (block * BLOCK, (block + 1) * BLOCK, since_ns),
             ).fetchall():
                 if client_id in msgspec.msgpack.decode(clients, type=list[str]):
@@ -279,8 +279,8 @@ class StoreQuery:
         """When an event was handed to which clients of this broker, as far as deliveries were recorded."""
         publisher, incarnation, stamp, sequence = event_id
         rows = self._connection.execute(
-            "SELECT at_ns, clients FROM deliveries WHERE stamp = ? AND sequence = ? AND incarnation = ? AND"
-            " publisher = ? ORDER BY number",
+            "SELECT at_ns, clients FROM deliveries WHERE stamp = ? AND sequence = ? AND incarnation = ? AND"  # noqa: S608
+            f" publisher = ? AND mark IN {HANDED} ORDER BY number",
             (signed(stamp), sequence, signed(incarnation), publisher),
         )
         return [(at_ns, msgspec.msgpack.decode(clients, type=tuple[str, ...])) for at_ns, clients in rows]

@@ -28,7 +28,10 @@ from veena.runtime.store_rows import Row, pack_condition
 from veena.runtime.store_schema import signed
 from veena.runtime.store_standing import Standing
 
-Change = Literal["added", "active", "removed"]
+#: Of a subscription; of a client; of the broker itself, with its address and what it keeps as `attributes`.
+Change = Literal["added", "active", "removed", "attached", "detached", "started", "lost"]
+#: The marks of deliveries that were made; other marks say what else became of an event here.
+HANDED = ("", "redelivered", "late")
 #: Rows that one note of a client's history covers; a power of two.
 BLOCK = 256
 #: Clients whose last block is remembered, so that it is not noted again.
@@ -45,7 +48,8 @@ class Delivery:
     id: EventId
     clients: tuple[str, ...]
     #: "redelivered" where it was handed over before and not acknowledged, "late" where later ones came first; "denied"
-    #: takes the row before it back: a rule of access forbade it at the last moment.
+    #: takes the row before it back: a rule of access forbade it at the last moment. The rest were not handed over:
+    #: "had" by their own word, "withheld" while they did not read, "dropped" or "expired"; "came" has no clients.
     mark: str = ""
 
 
@@ -123,8 +127,10 @@ class RecordWriter:
         standing: Standing,
         notes_published: bool,
         audited: Callable[[Sequence[Noted]], list[Record]] = lambda noted: [],
+        lost: Callable[[int, int], list[Record]] = lambda count, at_ns: [],
     ) -> None:
-        """`audited` makes the records that follow from what the broker noted."""
+        """`audited` makes the records that follow from what the broker noted, `lost` one of how many were given up."""
+        self.lost = lost
         self._codec = codec
         self._standing = standing
         self._notes_published = notes_published

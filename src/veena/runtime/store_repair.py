@@ -26,6 +26,7 @@ _HOLDERS = (
     ("kept", "number", "frame"),
     ("passed", "number", "frame"),
     ("notes", "number", "notes"),
+    ("staged", "number", "frames"),
 )
 
 

@@ -38,7 +38,9 @@ from veena.core.disk import (
 )
 from veena.core.durable import ARRIVING, OPEN
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
+from veena.core.stage_boundary import Staged, StageWrite
 from veena.matching.engine import Constraint
+from veena.runtime import store_staging
 from veena.runtime.store_schema import signed
 from veena.runtime.store_standing import Standing
 
@@ -101,6 +103,8 @@ class Batch:
         self._floors: dict[int, dict[Stream, Place]] = {}
         #: What is written as records are.
         self.noted: list[Noted] = []
+        #: What becomes of staged batches, in order.
+        self._staging: list[StageWrite] = []
 
     def add(self, write: Write) -> None:
         """One write after those before it."""
@@ -194,6 +198,10 @@ class Batch:
     def _note(self, write: Noted) -> None:
         self.noted.append(write)
 
+    def _stage(self, write: StageWrite) -> None:
+        self._staging.append(write)
+        self.size += len(write.data) if isinstance(write, Staged) else 0
+
     # --- the transaction ---
 
     def run(self, connection: sqlite3.Connection, now_ns: int) -> None:
@@ -214,6 +222,8 @@ class Batch:
         if self._identity is not None:
             mine = self._identity
             connection.execute(_SET_IDENTITY, (mine.name, format_address(mine.address), signed(mine.incarnation)))
+        for write in self._staging:
+            store_staging.write(connection, write)
 
     def _tables(self, now_ns: int) -> Iterable[tuple[str, Sequence[tuple[object, ...]]]]:
         """Statements for all but the log with their rows, deletions first."""
@@ -274,6 +284,7 @@ _ADD: dict[type[Write], Callable[[Batch, Any], None]] = {
     Reached: Batch._reach,
     Forgotten: Batch._forget,
     Noted: Batch._note,
+    **dict.fromkeys(store_staging.STAGE_WRITES, Batch._stage),
 }
 
 

@@ -87,8 +87,26 @@ _VERSION_2: Migration = (
     "ALTER TABLE profiles ADD COLUMN ending TEXT NOT NULL DEFAULT ''",
 )
 
+#: Batches that are staged before they are published (`store_staging`).
+_VERSION_3: Migration = (
+    # What one attempt of one task staged. `turn` is 0 until its batch is published; then parts are released by turn,
+    # and their rows have the incarnation, the stamp and the sequence numbers from `sequence` on.
+    """CREATE TABLE staged_parts (part INTEGER PRIMARY KEY, owner TEXT NOT NULL, publisher TEXT NOT NULL,
+       query TEXT NOT NULL, batch INTEGER NOT NULL, name BLOB NOT NULL, at_ns INTEGER NOT NULL,
+       row_count INTEGER NOT NULL, bytes INTEGER NOT NULL, turn INTEGER NOT NULL DEFAULT 0,
+       incarnation INTEGER NOT NULL DEFAULT 0, stamp INTEGER NOT NULL DEFAULT 0,
+       sequence INTEGER NOT NULL DEFAULT 0)""",
+    # Rows that came together, from `first` of their part on, as event frames end to end.
+    """CREATE TABLE staged (number INTEGER PRIMARY KEY, part INTEGER NOT NULL, first INTEGER NOT NULL,
+       row_count INTEGER NOT NULL, checksum INTEGER NOT NULL, frames BLOB NOT NULL, UNIQUE (part, first))""",
+    # How far each query is, and under which incarnation its events are published.
+    """CREATE TABLE staged_queries (owner TEXT, query TEXT, publisher TEXT NOT NULL, incarnation INTEGER NOT NULL,
+       batch INTEGER NOT NULL, stamp INTEGER NOT NULL, used_ns INTEGER NOT NULL, lasting INTEGER NOT NULL,
+       PRIMARY KEY (owner, query)) WITHOUT ROWID""",
+)
+
 #: Migration n leads from version n to n + 1. What was released is never changed, only followed by another.
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

@@ -51,4 +51,24 @@ class Standing:
 
     def wanted_from(self) -> int:
         """Below this every reader outside has everything, and nobody asks whether an event came before."""
-        return min((*self.readers.values(), *self.moving.values()), default=self.next_offset)
+        committed = [offset for name, offset in self.readers.items() if table_of_reader(name) is None]
+        return min((*committed, *self.moving.values()), default=self.next_offset)
+
+    def readers_of(self, table: str) -> dict[str, int]:
+        """How far the readers of a table of records are."""
+        return {name: offset for name, offset in self.readers.items() if table_of_reader(name) == table}
+
+
+#: Tables of records that somebody outside may read.
+READ_TABLES = ("passed", "deliveries", "hops", "profiles")
+
+
+def reader_name(table: str, reader: str) -> str:
+    """The name under which a reader of a table of records is remembered; one of the log has its own."""
+    return f"{table}:{reader}"
+
+
+def table_of_reader(name: str) -> str | None:
+    """The table of records that a reader with this name reads; None for the log."""
+    table, colon, _ = name.partition(":")
+    return table if colon and table in READ_TABLES else None

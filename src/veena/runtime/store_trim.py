@@ -13,14 +13,14 @@ from veena.runtime.store_notes import trim_notes
 from veena.runtime.store_records import BLOCK, TABLES
 from veena.runtime.store_retention import Need, Old, Retention, cut
 from veena.runtime.store_rows import unpack_inboxes
-from veena.runtime.store_standing import Standing
+from veena.runtime.store_standing import Standing, table_of_reader
 
 #: Rows of one table that go at a time, some milliseconds; more where more come.
 ROWS = 1000
 #: Places of streams that the clients have had are looked through once in so many times.
 PLACES_EVERY = 12
 _SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
-_NO_LIMIT = Need(1 << 62, 1 << 62)
+_NO_LIMIT = 1 << 62
 
 #: Table of records -> what a row takes, and the notes that go with it.
 _RECORD_SIZES = {
@@ -79,13 +79,19 @@ class Trimmer:
         connection.execute("DELETE FROM produced WHERE block < ?", (found.below // BLOCK,))
         connection.execute(_SET_META, ("next_offset", standing.next_offset))
         connection.execute(_SET_META, ("given_up_ns", gone[-1][3]))
-        for name, committed in standing.readers.items():
-            lost = sum(row[0] >= committed for row in gone)
-            if lost:
-                standing.lost[name] += lost
-                connection.execute("UPDATE readers SET lost = ? WHERE name = ?", (standing.lost[name], name))
+        readers = {name: at for name, at in standing.readers.items() if table_of_reader(name) is None}
+        self._count_lost(connection, readers, [row[0] for row in gone])
         self.trimmed += len(gone)
         return len(gone) == limit
+
+    def _count_lost(self, connection: sqlite3.Connection, readers: dict[str, int], gone: list[int]) -> None:
+        """What of these rows a reader had not committed."""
+        lost = self._standing.lost
+        for name, committed in readers.items():
+            missed = sum(number >= committed for number in gone)
+            if missed:
+                lost[name] += missed
+                connection.execute("UPDATE readers SET lost = ? WHERE name = ?", (lost[name], name))
 
     def _trim_records(self, connection: sqlite3.Connection, table: str, now_ns: int, limit: int) -> bool:
         size, notes = _RECORD_SIZES[table]
@@ -93,10 +99,13 @@ class Trimmer:
             f"SELECT number, at_ns, {size} FROM {table} ORDER BY number LIMIT ?",  # noqa: S608 (a table of ours)
             (limit,),
         ).fetchall()
-        found = cut([Old(*row) for row in rows], used_bytes(connection), _NO_LIMIT, self._rules, now_ns)
+        readers = self._standing.readers_of(table)
+        need = Need(_NO_LIMIT, min(readers.values(), default=_NO_LIMIT))
+        found = cut([Old(*row) for row in rows], used_bytes(connection), need, self._rules, now_ns)
         if found is None:
             return False
         connection.execute(f"DELETE FROM {table} WHERE number < ?", (found.below,))  # noqa: S608
+        self._count_lost(connection, readers, [row[0] for row in rows if row[0] < found.below])
         if notes is not None:
             connection.execute(f"DELETE FROM {notes} WHERE block < ?", (found.below // BLOCK,))  # noqa: S608
         connection.execute(_SET_META, (f"next_{table}", self._standing.next_number.get(table, 0)))

@@ -35,6 +35,7 @@ from veena.core.disk import (
     Write,
 )
 from veena.core.event_frame import BACKLOG, EventCodec
+from veena.core.stage_boundary import Staged
 from veena.runtime.store_faults import explained, is_final
 from veena.runtime.store_file import StoreFile
 from veena.runtime.store_records import Record, RecordWriter
@@ -125,7 +126,7 @@ class Writer:
         #: How much the last transaction had: no less must go than comes.
         self._last_writes = 0
         self._is_synced = True
-        self.commits = self.stored = self.failed = self.records_lost = 0
+        self.commits = self.stored = self.failed = self.records_lost = self._lost_told = 0
         self._flush_at = self._trim_at = time.monotonic() + TRIM_SECONDS
         self._thread = threading.Thread(target=self._run, name="veena-store-writer", daemon=True)
 
@@ -141,6 +142,8 @@ class Writer:
                 size += len(write.frame.tail)
             elif type(write) is Entries:
                 size += len(write.burst.data)
+            elif type(write) is Staged:
+                size += len(write.data)
             elif type(write) is Noted:
                 notes += 1 + len(write.notes)
         ticket = Ticket(number, writes, size, notes=notes)
@@ -309,7 +312,11 @@ class Writer:
             if is_full:
                 self.records_lost += sum(1 + len(each.notes) for each in records if type(each) is Noted)
                 records = [each for each in records if type(each) is not Noted]
+            lost = self.records_lost
+            if lost > self._lost_told and not is_full:
+                records = [*records, *self._record_writer.lost(lost - self._lost_told, self._now_ns())]
             self._transaction(batch, [*records, *batch.noted], readers, is_synced)
+            self._lost_told = self._lost_told if is_full else lost
         except Exception as error:  # the thread must live on: whoever waits is told what happened
             return self._failed(error)
         self._owed.clear()
@@ -335,7 +342,7 @@ class Writer:
         if not ticket.size:
             return None
         is_published = any(
-            isinstance(write, Entries)
+            isinstance(write, Entries | Staged)
             or (isinstance(write, Entry) and not write.inboxes and not write.frame.flags & BACKLOG)
             for write in ticket.writes
         )

@@ -3,12 +3,14 @@
 Each plays the library that a real client has: it keeps the last place of every stream for each subscription, and shows
 it when it attaches again, with the address where it was last, if it remembers that. Some acknowledge at once, some late
 and in batches, some only what their application has dealt with (`manual`). They leave with and without a word, are cut
-off when their broker dies, come back there or somewhere else, and now and then delete a subscription for good. What
-they got is kept, with what a judge needs to know of their stays (`durable_judge`).
+off when their broker dies, come back there or somewhere else, and now and then ask for something else under the same
+name, or delete a subscription for good. What they got is kept, with what a judge needs to know of their stays
+(`durable_judge`). Second devices of the same clients read beside them (`second_devices`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
@@ -24,9 +26,10 @@ from veena.core.boundary import (
     Forget,
     Had,
     Subscribe,
+    Unsubscribe,
 )
 from veena.core.disk import Place, Stream
-from veena.core.durable import ids_of
+from veena.core.durable import STANDBY, ids_of
 from veena.core.event_frame import EventFrame
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
@@ -93,12 +96,24 @@ class DurableSubscription:
     had: Had = field(default_factory=dict)
     #: What it got last, or acknowledged last (`manual`), under all ids that it knows of.
     skips: dict[tuple[Stream, Place], None] = field(default_factory=dict)
+    #: What it got first, on whichever device, and what it got on this one.
     got: dict[Publication, Copy] = field(default_factory=dict)
+    seen: dict[Publication, Copy] = field(default_factory=dict)
     #: What it will acknowledge next.
     due: list[tuple[EventFrame, Copy]] = field(default_factory=list)
+    #: What it asked for before under this name, and what was kept for it when it changed its mind.
+    former: list[Engine] = field(default_factory=list)
+    owed: dict[Publication, None] = field(default_factory=dict)
+    #: The same subscription on the client's first device, where this is another one.
+    first: DurableSubscription | None = None
+
+    def may_get(self, publication: Publication) -> bool:
+        """Whether it asks for such events, or did when this one may have been kept for it."""
+        asks = self.first or self
+        return any(engine.match(publication.event) for engine in (asks.engine, *asks.former))
 
     def __str__(self) -> str:
-        return f"{self.client.name}/{self.name}"
+        return f"{self.client.name}/{self.name}{'' if self.first is None else ' on a second device'}"
 
 
 @dataclass(slots=True, eq=False)
@@ -130,6 +145,8 @@ class DurableClients:
         #: Every durable subscription that there ever was.
         self.history: list[DurableSubscription] = []
         self.duplicates: list[str] = []
+        #: Called when a broker refuses something.
+        self.on_refused: Callable[[DurableClient, ClientRefused], None] = self._refused
         self.redelivered = 0
         self.late = 0
         addresses = list(world.nodes)
@@ -167,7 +184,7 @@ class DurableClients:
         now_ns, chance = self._world.now_ns, self._chance
         node = self._world.nodes[client.broker]
         if client.session and (node.broker is None or node.broker.identity.incarnation != client.incarnation):
-            self._detach(client)
+            self.detach(client)
             client.back_ns = now_ns + chance.randint(*AWAY_NS)
             if node.lost or chance.random() < 0.5:
                 client.broker = chance.choice(list(self._world.nodes))
@@ -181,7 +198,7 @@ class DurableClients:
         if broker is None:
             return
         client.session, client.incarnation = self._world.new_session(), broker.identity.incarnation
-        self._traffic.listeners[client.session] = lambda address, effect: self._hear(client, address, effect)
+        self._traffic.listeners[client.session] = lambda address, effect: self.hear(client, address, effect)
         self._world.give(client.broker, ClientUp(client.session, client.name))
         for each in client.subscriptions:
             if each.deleted_ns is None:
@@ -190,13 +207,18 @@ class DurableClients:
 
     def _subscribe(self, client: DurableClient, each: DurableSubscription) -> None:
         each.number, client.next_number = client.next_number, client.next_number + 1
-        if not each.stays or each.stays[-1].broker != client.broker:
+        last = each.stays[-1].want if each.stays else None
+        if last is None or (last.broker, last.wish) != (client.broker, each.wish):
             want = Subscription(
                 Client(client.name, client.broker, []), client.broker, client.session, each.number, each.wish,
                 each.engine, self._world.now_ns,
             )  # fmt: skip
+            if last is not None and last.wish != each.wish:
+                each.owed |= dict.fromkeys(self._kept(each))
             for stay in each.stays:
                 stay.want.is_former = True
+                if stay.broker == client.broker:
+                    stay.want.ended_ns = stay.want.ended_ns or self._world.now_ns + WITHDRAWN_NS
             each.stays.append(Stay(want))
             self._traffic.population.others.append(want)
         given = Subscribe(
@@ -211,7 +233,46 @@ class DurableClients:
         )
         self._world.give(client.broker, given)
 
-    def _detach(self, client: DurableClient) -> None:
+    def plan_changes(self, changes: int, begin_ns: int, end_ns: int, chance: Random) -> None:
+        """Let clients ask for something else under the same name, so many times."""
+        for _ in range(changes if self.clients else 0):
+            client = chance.choice(self.clients)
+            self._world.at(
+                chance.randrange(begin_ns, end_ns),
+                lambda who=client: self._change_mind(who, chance),  # type: ignore[misc]
+            )
+
+    def _change_mind(self, client: DurableClient, chance: Random) -> None:
+        """Another constraint under the same name, at once or when it attaches next: what is kept stays kept."""
+        found = [each for each in client.subscriptions if each.deleted_ns is None and each.stays]
+        if not found:
+            return
+        each = chance.choice(found)
+        each.former.append(each.engine)
+        each.wish = Wish(*draw_subscription(chance), self._world.network.levels)
+        each.engine, each.active_ns = create_engine(each.wish), None
+        if each.number and chance.random() < 0.5:
+            self._world.give(client.broker, Unsubscribe(client.session, each.number))
+            self._subscribe(client, each)
+
+    def _kept(self, each: DurableSubscription) -> list[Publication]:
+        """What its home has on disk for it, and it has not got."""
+        disk = self._world.nodes[each.stays[-1].broker].disk
+        inboxes = {
+            inbox: disk.reached.get(inbox, 0)
+            for found in disk.registered.values()
+            if (found.client_id, found.name) == (each.client.name, each.name) and found.state != STANDBY
+            for inbox in found.inboxes
+        }
+        ids = [
+            entry.frame.id
+            for entry in disk.entries
+            if any(entry.offset >= inboxes[inbox] for inbox in entry.inboxes if inbox in inboxes)
+        ]
+        kept = [self._traffic.published(event_id) for event_id in ids]
+        return [publication for publication in kept if publication is not None and publication not in each.got]
+
+    def detach(self, client: DurableClient) -> None:
         self._traffic.listeners.pop(client.session, None)
         client.session, client.is_clogged = 0, False
         for each in client.subscriptions:
@@ -230,9 +291,9 @@ class DurableClients:
             self._delete(client)
         if chance.random() < 0.5:
             for each in client.subscriptions:
-                self._acknowledge(each)
+                self.acknowledge(each)
         self._world.give(client.broker, ClientDown(client.session, chance.random() < 0.5))
-        self._detach(client)
+        self.detach(client)
         client.back_ns = self._world.now_ns + lasts_ns
         if chance.random() < 0.6:
             client.broker = chance.choice(list(self._world.nodes))
@@ -277,7 +338,7 @@ class DurableClients:
 
     # --- what brokers say ---
 
-    def _hear(self, client: DurableClient, address: Address, effect: ClientEffect) -> None:
+    def hear(self, client: DurableClient, address: Address, effect: ClientEffect) -> None:
         if isinstance(effect, Deliver):
             for session, numbers in effect.receivers:
                 if session == client.session:
@@ -287,12 +348,18 @@ class DurableClients:
                 if each.number == effect.subscription and effect.level >= each.wish.scope:
                     self._activated(each)
         elif isinstance(effect, ClientRefused):
-            self._traffic.faults.append(f"{client.name}: refused: {effect.reason}")
+            self.on_refused(client, effect)
+
+    def _refused(self, client: DurableClient, effect: ClientRefused) -> None:
+        self._traffic.faults.append(f"{client.name}: refused: {effect.reason}")
 
     def _activated(self, each: DurableSubscription) -> None:
+        if each.first is not None:
+            return
         now_ns = self._world.now_ns
-        each.active_ns = each.active_ns or now_ns
         *former, present = each.stays
+        if present.want.wish == each.wish:  # otherwise it has changed its mind, and nobody was told yet
+            each.active_ns = each.active_ns or now_ns
         present.active_ns = present.active_ns or now_ns
         for stay in former:
             stay.want.ended_ns = stay.want.ended_ns or now_ns + WITHDRAWN_NS
@@ -305,7 +372,7 @@ class DurableClients:
             self._traffic.faults.append(f"{frame.id} was handed to {client.name}, which is clogged")
         for number in numbers:
             each = next((each for each in client.subscriptions if each.number == number), None)
-            if each is None or not each.engine.match(publication.event):
+            if each is None or not each.may_get(publication):
                 self._traffic.faults.append(f"{frame.id} was handed to {client.name} for {number}, which it is not for")
             else:
                 self._take(client, each, frame, publication)
@@ -315,9 +382,10 @@ class DurableClients:
     ) -> None:
         now_ns = self._world.now_ns
         stream, place = (frame.publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
-        copy = each.got.get(publication)
+        copy = each.seen.get(publication)
         if copy is None:
-            copy = each.got[publication] = Copy(frame.id, now_ns, frame.late)
+            copy = each.seen[publication] = Copy(frame.id, now_ns, frame.late)
+            each.got.setdefault(publication, copy)
             self.late += frame.late
             last = each.had.get(stream)
             if last is not None and place < last and not frame.late:
@@ -337,10 +405,10 @@ class DurableClients:
             each.due.append((frame, copy))
             session = client.session
             pause_ns = self._chance.randint(0, client.pause_ns)
-            self._world.at(now_ns + pause_ns, lambda: self._acknowledge(each) if client.session == session else None)
+            self._world.at(now_ns + pause_ns, lambda: self.acknowledge(each) if client.session == session else None)
 
-    def _acknowledge(self, each: DurableSubscription) -> None:
-        if not each.number or not each.due:
+    def acknowledge(self, each: DurableSubscription) -> None:
+        if not each.number or not each.due or (each.first is not None and each.first.deleted_ns is not None):
             return
         client = each.client
         node = self._world.nodes[client.broker]

@@ -2,9 +2,11 @@
 
 A durable subscription for the whole system is entitled to every reliable event that matches it and was accepted between
 the first time that it was acknowledged for its scope, at whatever broker, and its end, whether its client was there or
-not, and wherever. Excused is only what lay for it on as many lost disks as there are copies (`lost_disks`), what had to
-cross a unit that is in pieces for ever, and what a former home keeps because two losses for good keep the present one
-from being acknowledged (`acknowledgement`): of brokers, or of a way into a part of a unit, which looks the same.
+not, and wherever. Where it asks for something else under the same name it is entitled to what was kept for it before,
+and to what was accepted since the new wish was acknowledged. Excused is only what lay for it on as many lost disks as
+there are copies (`lost_disks`), what had to cross a unit that is in pieces for ever, and what a former home keeps
+because two losses for good keep the present one from being acknowledged (`acknowledgement`): of brokers, or of a way
+into a part of a unit, which looks the same.
 """
 
 from __future__ import annotations
@@ -95,11 +97,14 @@ class DurableJudge:
 
     def _is_entitled(self, publication: Publication, each: DurableSubscription) -> bool:
         accepted_ns = publication.accepted_ns
-        if not publication.reliable or accepted_ns is None or each.active_ns is None or each.active_ns >= accepted_ns:
+        if not publication.reliable or accepted_ns is None:
             return False
         if each.deleted_ns is not None and publication not in each.got:
             return False
-        return bool(each.engine.match(publication.event))
+        if publication in each.owed:
+            return True
+        is_promised = each.active_ns is not None and each.active_ns < accepted_ns
+        return is_promised and bool(each.engine.match(publication.event))
 
     def _told(self, publication: Publication, each: DurableSubscription, took_ns: int | None) -> str:
         accepted_ns = publication.accepted_ns or 0

@@ -9,8 +9,9 @@ from veena.address import Address, link_level
 from veena.core.explain_boundary import Reason, Verdict
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.sim.durable_clients import DurableClients, DurableSubscription
+from veena.sim.explain_question import Question
 from veena.sim.explain_stays import Stood
-from veena.sim.explain_truth import Question, Truth
+from veena.sim.explain_truth import Truth
 from veena.sim.traffic import Receipt, Traffic
 from veena.sim.witness import WatchedWorld
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from veena.core.explain_boundary import Explained, Reason, Verdict
 from veena.sim.durable_clients import DurableClients
 from veena.sim.explain_oracle import ExplainOracle
-from veena.sim.explain_truth import Question
+from veena.sim.explain_question import Question
 from veena.sim.traffic import Traffic
 from veena.sim.witness import WatchedWorld
 
@@ -30,7 +30,10 @@ class TemptedOracle(ExplainOracle):
         fault = super().judge(question, answer)
         agreement = self.agreement
         if fault is None and self.sees_all(question, answer):
+            homes = [stay.broker for stay in self._stays(question)]
             for name, lie in lies(answer.verdict, question.asked_ns):
+                if lie.reason is Reason.KEPT and lie.broker != answer.verdict.broker and lie.broker in homes:
+                    continue  # while it moves it stands at both, and this is no lie
                 self.lies[name] += 1
                 believed = super().judge(question, replace(answer, verdict=lie)) is None
                 self.believed[name] += believed

@@ -28,8 +28,9 @@ from veena.core.explain_boundary import Explained, Reason, Verdict
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.sim.durable_clients import DurableClient, DurableClients
 from veena.sim.explain_doubt import SETTLED_NS, Doubt, broker_of, received
+from veena.sim.explain_question import Finding, Question
 from veena.sim.explain_stays import Stood, stays_of
-from veena.sim.explain_truth import Finding, Question, Truth, is_for
+from veena.sim.explain_truth import Truth, is_for
 from veena.sim.group_clients import Member
 from veena.sim.traffic import Receipt, Traffic
 from veena.sim.witness import WatchedWorld
@@ -241,8 +242,15 @@ class ExplainOracle:
         reason = answer.verdict.reason
         if not acceptances:
             return None if reason is Reason.UNKNOWN else "it was never accepted"
-        if any(at_ns >= question.asked_ns for at_ns, _ in acceptances) and reason is Reason.UNKNOWN:
+        if reason is Reason.UNKNOWN and self._is_unheard_of(question):
             return None
+        if reason is Reason.UNKNOWN and any(at_ns >= question.asked_ns for at_ns, _ in acceptances):
+            comings = Truth(self._world, question.publication).comings
+            seen = [
+                each for each in comings if each.at_ns < question.asked_ns and not self._is_out_of_sight(each.broker)
+            ]
+            if all(self._may_have_forgotten(each.broker, each.at_ns) for each in seen):
+                return None
         stays = self._stays(question)
         if self._is_kept(question, stays, answer.verdict):
             self.agreement = "exact"
@@ -266,9 +274,23 @@ class ExplainOracle:
         kept = [each for stay in standing for each in truth.kept(stay)] if question.publication.reliable else []
         return verdict.reason in (Reason.KEPT, Reason.EXPIRED) and any(each.agrees(verdict) for each in kept)
 
+    def _is_unheard_of(self, question: Question) -> bool:
+        """Whether it was asked for under an id that no broker took: its publisher was refused, and sent it again under
+        another one, which tells the first and not those between."""
+        asked, (first, *_) = question.event_id, question.publication.ids
+        if asked is None or asked == first:
+            return False
+        key, world = (asked.publisher.encode(), *asked[1:]), self._world
+        return not (asked in world.accepted or any(each.get(key) for each in (world.comings, world.logged, world.read)))
+
     def _acceptances(self, question: Question) -> list[tuple[int, Address]]:
         """When and where it was accepted, as far as somebody who answered can know."""
         found = [self._world.accepted[each] for each in question.publication.ids if each in self._world.accepted]
+        if not found:
+            # Its broker died before it could say so, and sends it all the same when it is back.
+            truth = Truth(self._world, question.publication)
+            sent = [each.broker for each in truth.comings if each.is_adopted]
+            found = [(each.at_ns, each.broker) for each in truth.logged if each.broker in sent and each.units]
         return sorted(found)
 
     def _choices(self, stays: Sequence[Stood], at_ns: int) -> list[list[Stood]]:
@@ -386,16 +408,27 @@ class ExplainOracle:
         return f"{fault}; true is {'; '.join(map(str, found)) or 'nothing that is known'}"
 
     def _known_there(self, question: Question, answer: Explained, stay: Stood) -> list[Finding]:
-        """What the client's broker, which answered, saw with its own eyes before it was asked."""
+        """What the client's broker, which answered, saw with its own eyes before it was asked.
+
+        What became of a best-effort event at a place that a durable subscription had left says nothing of the place
+        where its client was.
+        """
         around = self._asked(question)
         if stay.broker not in around or not self._is_told(stay, question, answer):
             return []
+        later = [each.begun_ns for each in self._stays(question) if each.durable and each.begun_ns > stay.begun_ns]
+        left_ns = None if question.publication.reliable or not stay.durable else min(later, default=None)
+        # It may lie in the log of a former home, which is not the one that stands.
+        kept = Truth(self._world, question.publication).logged
+        logs = [each.broker for each in kept if stay.client in each.keepers]
         return [
             each
             for each in question.latest.get(stay.name, ())
             if each.broker == stay.broker
             and each.at_ns is not None
             and each.at_ns < question.asked_ns
+            and (left_ns is None or each.at_ns < left_ns)
+            and (each.reason is not Reason.KEPT or stay.broker in logs)
             and not self._may_have_forgotten(stay.broker, each.at_ns)
         ]
 

@@ -24,15 +24,16 @@ named. One time is not known: of a life that ended at a broker that died before 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from veena.address import Address, Unit, as_seen, format_address
 from veena.core.disk import EventKey
-from veena.core.explain_boundary import Reason, Verdict
-from veena.core.settings import MILLISECOND_NS, SECOND_NS
-from veena.sim.explain_stays import Name, Somebody, Stood
+from veena.core.explain_boundary import Reason
+from veena.core.settings import MILLISECOND_NS
+from veena.sim.evidence import Coming, Crossing, Ending
+from veena.sim.explain_question import Finding
+from veena.sim.explain_stays import Stood
 from veena.sim.traffic import Publication
-from veena.sim.witness import Coming, Crossing, Ending, WatchedWorld
+from veena.sim.witness import WatchedWorld
 
 _QUEUE = {
     "oldest": "slow consumer: the oldest is dropped",
@@ -43,59 +44,6 @@ REFUSED = "a neighbour that takes nothing more now"
 NO_WAY = "best effort: there was no way to the unit"
 CAME_BACK = "best effort: it came back on its way"
 NOT_THERE = "best effort: the client was not there, or did not read"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A reason that is true, with everything about it that is certain."""
-
-    reason: Reason
-    at_ns: int | None = None
-    broker: Address | None = None
-    unit: Unit | None = None
-    level: int | None = None
-    words: str = ""
-    #: Not before this time, where it is not known to the moment.
-    earliest_ns: int = 0
-
-    def agrees(self, verdict: Verdict) -> bool:
-        return (
-            self.reason is verdict.reason
-            and self.at_ns in (None, verdict.at_ns)
-            and self.broker in (None, verdict.broker)
-            and self.unit in (None, verdict.unit)
-            and self.level in (None, verdict.level)
-            and self.words in verdict.text
-            and self.earliest_ns <= verdict.at_ns
-        )
-
-    def __str__(self) -> str:
-        at = "" if self.at_ns is None else f" at {self.at_ns / SECOND_NS:.3f} s"
-        where = "" if self.broker is None else f" at broker {format_address(self.broker)}"
-        unit = "" if self.unit is None else f" for {format_address(self.unit)}"
-        return f"{self.reason.value}{at}{where}{unit}{' level ' + str(self.level) if self.level else ''} {self.words!r}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """What became of this event for that client?"""
-
-    publication: Publication
-    client: Somebody
-    asker: Address
-    asked_ns: int
-    #: Whether everybody alive was asked in the same moment, whatever links there are.
-    at_once: bool
-    #: The brokers that working links joined to the asker's then.
-    around: frozenset[Address]
-    #: What was true for each subscription since it was asked, as far as it was looked at.
-    findings: dict[Name, dict[Finding, None]] = field(default_factory=dict)
-    #: The same of the last look alone.
-    latest: dict[Name, list[Finding]] = field(default_factory=dict)
-    #: Where it waited for a way to which unit, since when.
-    routeless: dict[Finding, None] = field(default_factory=dict)
-    #: Who awaited word of a copy that had come.
-    awaiting: dict[Finding, None] = field(default_factory=dict)
 
 
 class Truth:
@@ -243,8 +191,17 @@ class Truth:
         if over and min(over) <= self._world.now_ns:
             return [Finding(Reason.EXPIRED, at_ns, words="its time to live was over before") for at_ns in over]
         homes = dict.fromkeys((*stay.later, *(each.broker for each in kept)))
+        homes = {home: None for home in homes if self._stands_at(home, stay)} or homes
         found = [Finding(Reason.KEPT, each.at_ns, home, words="lies in the log") for home in homes for each in kept]
         return [*found, Finding(Reason.WAITING, words="follows it there")] if found else []
+
+    def _stands_at(self, home: Address, stay: Stood) -> bool:
+        """Whether a broker is the home of a durable subscription, as far as one can tell: who is down may be."""
+        broker = self._world.nodes[home].broker
+        return broker is None or any(
+            (each.client_id, each.constraint) == (stay.client, stay.wish.constraint)
+            for each in broker.events.sessions.durables.here.values()
+        )
 
     # --- on the way ---
 
@@ -375,7 +332,7 @@ class Truth:
             ]
         final = [each for each in ended if each.reason is not Reason.NOT_ACTIVE]
         if final and self._publication.reliable and all(each.reason is Reason.EXPIRED for each in final):
-            return self._expired(broker)
+            return [*self._expired(broker), *self._unwanted_before(broker, final, ended)]
         if final:
             last_ns = max(each.at_ns or 0 for each in final)
             return [each for each in final if (each.at_ns or 0) == last_ns]
@@ -385,6 +342,23 @@ class Truth:
             words = f"lost between broker {format_address(last.sender)} and {format_address(last.receiver)}"
             return [Finding(Reason.DROPPED, last.at_ns, last.sender, as_seen(last.sender, broker), words=words)]
         return self._unwanted(broker, ended)
+
+    def _unwanted_before(
+        self, broker: Address, expired: Sequence[Finding], stopped: Sequence[Finding]
+    ) -> list[Finding]:
+        """Where an earlier copy ended, nearer to the client than each that expired: that is as true of the event."""
+        return [
+            each
+            for each in self._unwanted(broker, stopped)
+            if each.broker is not None
+            and each.at_ns is not None
+            and all(
+                other.broker is not None
+                and shared(each.broker, broker) > shared(other.broker, broker)
+                and each.at_ns <= (other.at_ns or 0)
+                for other in expired
+            )
+        ]
 
     def _expired(self, broker: Address) -> list[Finding]:
         """Where its life ended on the way, to the moment.
@@ -410,9 +384,14 @@ class Truth:
         return bool(sent)
 
     def _was_refused(self, crossing: Crossing, broker: Address) -> bool:
-        """Whether one who had to pass a copy on had no way; who has to find out who wants it lets it wait."""
+        """Whether one who had to pass a copy on had no way, or one who had to enter its own unit had met nobody there;
+        who has to find out who wants it lets it wait."""
         units = [unit for unit in crossing.units if is_for((unit,), broker)]
-        return any(each.crossing is crossing and unit in each.wayless for each in self.comings for unit in units)
+        return any(
+            each.crossing is crossing and unit in (*each.wayless, *each.refused)
+            for each in self.comings
+            for unit in units
+        )
 
     def _stopped(self, coming: Coming, unit: Unit, broker: Address) -> list[Finding]:
         """A broker had it to send and did not."""
@@ -453,7 +432,7 @@ class Truth:
         """Whether a broker had to find out if the client's unit wants it: where it was accepted, or sent for it."""
         if coming.crossing is None:
             return not coming.is_adopted
-        return is_for(coming.crossing.units, broker)
+        return is_for([unit for unit in coming.crossing.units if unit not in coming.refused], broker)
 
     def _not_active(self, at: Address, broker: Address, at_ns: int | None) -> Finding:
         unit = as_seen(at, broker)

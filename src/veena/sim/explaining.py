@@ -25,8 +25,8 @@ from veena.core.flight import event_key
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.errors import VeenaError
 from veena.sim.explain_lies import TemptedOracle
+from veena.sim.explain_question import Question
 from veena.sim.explain_stays import CAPABILITIES, NEEDS, Somebody
-from veena.sim.explain_truth import Question
 from veena.sim.generate import generate
 from veena.sim.options import draw
 from veena.sim.run import Play, draw_size
@@ -135,10 +135,9 @@ class Questions:
                 continue
             publication, client = pair
             key = session * PAIRS + number
-            around = self.oracle.around(broker)
-            self._open[key] = Question(publication, client, broker, self._world.now_ns, False, around)
+            around, event_id = self.oracle.around(broker), self._chance.choice(publication.ids)
+            self._open[key] = Question(publication, client, broker, self._world.now_ns, False, around, event_id)
             self._look(key)
-            event_id = self._chance.choice(publication.ids)
             self._world.give(broker, Explain(session, key, event_id, client.name, DEADLINE_MS))
         for _ in range(PAIRS):
             pair = self._draw_pair(sent)
@@ -309,6 +308,8 @@ def explain_seed(
     network = generate(size if brokers is None else brokers, seed=chance.getrandbits(32))
     # Invariants and the wire are looked at by other runs of the same seeds.
     options = replace(draw(chance, faults, len(network.brokers)), records="all", check=False, wire=False)
+    # A client is asked about as one: what it has on which device, and what it asked for before, is not told apart.
+    options = replace(options, devices=0, changes=0)
     if Random(seed + 3).random() < FORGETTING:
         options = replace(options, retention_ns=RETENTION_NS)
     world = WatchedWorld(network, seed, options, make_broker)

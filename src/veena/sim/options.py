@@ -14,6 +14,9 @@ MAX_PUBLISHERS = 8
 MAX_DURABLES = 8
 #: How often each durable client goes away, on average and at most; how often others do not read.
 MOST_ABSENT = 4
+#: How often a second device of each of them comes and reads beside it, and how often one asks for something else.
+MOST_DEVICES = 2
+MOST_CHANGES = 1
 MAX_CLOGS = 6
 #: Groups that share a subscription, how often a member goes away, and clients that want their past as well.
 MAX_GROUPS = 2
@@ -54,6 +57,10 @@ class Options:
     #: Clients with durable subscriptions, and how often one of them goes away or does not read.
     durables: int = 0
     absences: int = 0
+    #: How often a second device of such a client reads beside it, and how often one of them asks for something else
+    #: under the same name.
+    devices: int = 0
+    changes: int = 0
     #: How often another client does not read, and what waits for it then.
     clogs: int = 0
     outlet: int = 4096
@@ -123,6 +130,8 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
         groups=groups,
         partings=others.randint(0, MOST_PARTINGS * groups),
         pasts=others.randint(0, MAX_PASTS),
+        devices=others.randint(0, MOST_DEVICES * durables),
+        changes=others.randint(0, MOST_CHANGES * durables),
     )
 
 

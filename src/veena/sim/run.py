@@ -23,6 +23,7 @@ from veena.sim.options import Options, draw, fork
 from veena.sim.past_clients import PastClients
 from veena.sim.past_judge import PastJudge, past_patience_ns
 from veena.sim.population import Population
+from veena.sim.second_devices import SecondDevices
 from veena.sim.slow_clients import SlowClients
 from veena.sim.traffic import Traffic
 from veena.sim.ways import way
@@ -181,12 +182,16 @@ class Play:
         self.begin_ns = begin_ns
         self.pasts = PastClients(world, self.traffic, options.pasts, others)
         self.pasts.plan(begin_ns, self.end_ns)
+        minds = fork(others)
+        self.durables.plan_changes(options.changes, begin_ns, self.end_ns, minds)
+        self.devices = SecondDevices(world, self.traffic, self.durables, minds)
+        self.devices.plan(options.devices, begin_ns, self.end_ns)
 
     def run(self) -> None:
         """Faults, with clients that come and go, then healing, then time for every time-out to pass once."""
         world = self.world
         self.traffic.pulse()
-        for part in (self.durables, self.groups, self.pasts):
+        for part in (self.durables, self.groups, self.pasts, self.devices):
             part.pulse()
         while world.now_ns < self.end_ns:
             if world.options.churn:

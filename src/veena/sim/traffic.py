@@ -270,6 +270,10 @@ class Traffic:
 
     # --- receivers ---
 
+    def published(self, event_id: EventId) -> Publication | None:
+        """What has this id; None for what no publisher sent."""
+        return self._by_id.get(event_id)
+
     def known(self, frame: EventFrame, receiver: str) -> Publication | None:
         """What a frame is a copy of; a fault if it is none, or another than was published."""
         publication = self._by_id.get(frame.id)

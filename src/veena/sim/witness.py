@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Literal, NamedTuple
 
 from veena.address import Address, Unit
 from veena.core.boundary import (
@@ -42,84 +41,11 @@ from veena.core.settings import MILLISECOND_NS
 from veena.errors import InvalidEvent
 from veena.event import EventId
 from veena.runtime.network_file import Network
+from veena.sim.evidence import Coming, Crossing, Ending, Logged, Membership, Release, Why
 from veena.sim.network import Session, VirtualLink
 from veena.sim.node import Node
 from veena.sim.options import Options
 from veena.sim.world import ClientEffect, MakeBroker, World
-
-#: Why an event does not wait for a client any more that does not read.
-Why = Literal["expired", "oldest", "disconnected", "left"]
-
-
-@dataclass(slots=True, eq=False)
-class Crossing:
-    """A copy that was written to a connection for these units; None until the other end has it, in its turn."""
-
-    at_ns: int
-    sender: Address
-    receiver: Address
-    handle: int
-    units: tuple[Unit, ...]
-    came_ns: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """An event came to a broker, over a link, from a publisher or out of its log: for these units, as it took it."""
-
-    at_ns: int
-    broker: Address
-    lane: int
-    #: How it came; None from a publisher or a log.
-    crossing: Crossing | None
-    units: tuple[Unit, ...]
-    #: Those of them that there was no way to, and those that the copy had been to.
-    wayless: tuple[Unit, ...] = ()
-    #: Whether the broker held it for what others had kept for it while it was absent.
-    is_held: bool = False
-    #: When its life is over; None for never.
-    deadline_ns: int | None = None
-    #: Out of a log, for the units that it had been found to be for before.
-    is_adopted: bool = False
-
-
-class Logged(NamedTuple):
-    """An event was written to a broker's log: for these units, or for durable subscriptions."""
-
-    at_ns: int
-    broker: Address
-    offset: int
-    lane: int
-    units: tuple[Unit, ...]
-    #: The clients and groups whose durable subscriptions these are.
-    keepers: tuple[str, ...]
-    deadline_ns: int | None
-
-
-class Ending(NamedTuple):
-    """A broker will not send an event on to these units."""
-
-    at_ns: int
-    broker: Address
-    units: tuple[Unit, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Membership:
-    """A client while it shares the subscription of a group."""
-
-    client: str
-    broker: Address
-    given: Subscribe
-    begun_ns: int
-    ended_ns: int | None = None
-
-
-class Release(NamedTuple):
-    """An event does not wait for a client any more."""
-
-    at_ns: int
-    why: Why
 
 
 @dataclass(slots=True, eq=False)
@@ -302,11 +228,21 @@ class WatchedWorld(World):
         duties = frame.to_serve
         own = sum(1 << (level * fanout + unit) for level, unit in enumerate(reversed(address)))
         named = duties & own
+        if named & self._refused(broker, frame, crossing):
+            self._note_coming(broker, frame, crossing, duties & ~named, named)
+            return
         if named:
             level = (named.bit_length() - 1) // fanout
             inside = self._wanted(broker, frame, frame.origin_address or address) & ((1 << level * fanout) - 1)
             duties = duties & ~named | 1 << address[-1] | (inside if level else 0)
         self._note_coming(broker, frame, crossing, duties)
+
+    def _refused(self, broker: Broker, frame: EventFrame, crossing: Crossing | None) -> int:
+        """The units for which a broker takes nothing from where a copy came."""
+        link = None if crossing is None else broker._links.get(self._far_ends[crossing.handle][1])
+        if link is None or link.connection is None or not frame.reliable:
+            return 0
+        return broker.events.router.refusals.refusing(link.connection)
 
     def _wanted(self, broker: Broker, frame: EventFrame, origin: Address) -> int:
         try:
@@ -314,15 +250,16 @@ class WatchedWorld(World):
         except InvalidEvent:
             return 0
 
-    def _note_coming(self, broker: Broker, frame: EventFrame, crossing: Crossing | None, duties: int) -> None:
+    def _note_coming(
+        self, broker: Broker, frame: EventFrame, crossing: Crossing | None, duties: int, refused: int = 0
+    ) -> None:
         address, router = broker.identity.address, broker.events.router
         units = self.units(address, duties)
         wayless = tuple(unit for unit in units if unit != address and not router.has_hop(router.bit(unit)))
         deadline_ns = None if frame.ttl_ms == NO_TTL else self.now_ns + frame.ttl_ms * MILLISECOND_NS
         is_held = frame.reliable and broker.events.ends.next_wakeup() is not None
-        self.comings[event_key(frame)].append(
-            Coming(self.now_ns, address, frame.lane_number, crossing, units, wayless, is_held, deadline_ns)
-        )
+        found = Coming(self.now_ns, address, frame.lane_number, crossing, units, wayless, is_held, deadline_ns)
+        self.comings[event_key(frame)].append(replace(found, refused=self.units(address, refused)))
 
     def units(self, address: Address, mask: int) -> tuple[Unit, ...]:
         """The units that the bits of a broker's vectors stand for."""
@@ -389,7 +326,7 @@ class WatchedWorld(World):
         """Remember what comes out of logs, where the lives of events end, and where they are stopped."""
         router, address = broker.events.router, broker.identity.address
         expire, looks_again, lose, take = router.expire, router.looks_again, broker.events._on_lost, router.take
-        deliver = broker.events.ends.deliver
+        deliver, read_back = broker.events.ends.deliver, broker.events.origin._read_back
 
         def taking(source: int, number: int, frame: EventFrame, now_ns: int) -> None:
             if source == LOG:
@@ -426,6 +363,15 @@ class WatchedWorld(World):
                 self.expired[event_key(flight.frame)].append(Ending(now_ns, address, (address,)))
             return outcome
 
+        def reading_back(entry: Entry, bit: int, now_ns: int) -> None:
+            key = event_key(entry.frame)
+            before = len(self.read.get(key, ()))
+            read_back(entry, bit, now_ns)
+            is_too_old = now_ns - entry.accepted_ns > self.settings.retention_ns
+            if not is_too_old and len(self.read.get(key, ())) == before:
+                self.stopped[key].append(Ending(now_ns, address, self.units(address, bit)))
+
+        broker.events.origin._read_back = reading_back  # type: ignore[method-assign]
         router.expire, router.looks_again = expiring, looking  # type: ignore[method-assign]
         broker.events._on_lost, router.take = losing, taking  # type: ignore[method-assign]
         broker.events.ends.deliver = delivering  # type: ignore[method-assign]

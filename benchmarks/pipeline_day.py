@@ -1,0 +1,60 @@
+"""200,000 events, 5,000 profiles of all engines, 22 broker processes, archived while it runs, kills; then the audit.
+
+    python benchmarks/pipeline_day.py [--events 200000] [--profiles 5000] [--master local[2]] [--directory DIR] [--json]
+
+Exit code 1 when the audit finds anything, or did not see what the clients saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from veena.bench.day import Day, Plan, shown
+from veena.runtime.network_file import load_network
+
+NETWORK = Path(__file__).parents[1] / "networks" / "ges-22.toml"
+
+
+def main() -> int:
+    usual = Plan()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", type=Path, default=NETWORK)
+    parser.add_argument("--events", type=int, default=usual.events)
+    parser.add_argument("--profiles", type=int, default=usual.profiles)
+    parser.add_argument("--clients", type=int, default=usual.clients)
+    parser.add_argument("--rate", type=float, default=usual.per_second, help="events a second; 0 for as fast as can be")
+    parser.add_argument("--driver-kills", type=int, default=usual.driver_kills)
+    parser.add_argument("--broker-kills", type=int, default=usual.broker_kills)
+    parser.add_argument("--master", default=usual.master, help="where Spark runs")
+    parser.add_argument("--seed", type=int, default=usual.seed)
+    parser.add_argument("--directory", type=Path, help="where everything is left; otherwise it is removed")
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    given = parser.parse_args()
+    plan = Plan(
+        events=given.events, profiles=given.profiles, clients=given.clients, per_second=given.rate,
+        driver_kills=given.driver_kills, broker_kills=given.broker_kills, master=given.master, seed=given.seed,
+    )  # fmt: skip
+    network = load_network(given.network, connected=True)
+    with Console(stderr=True).status("starting") as status, tempfile.TemporaryDirectory() as temporary:
+        day = Day(network, given.directory or Path(temporary), plan, status.update)
+        outcome = asyncio.run(day.run())
+    if given.as_json:
+        print(json.dumps(outcome.as_dict()))
+    else:
+        table = Table("what", "found", title=f"{network.name}: a day with its archive, seed {plan.seed}")
+        for name, value in shown(outcome, plan).items():
+            table.add_row(name, value)
+        Console().print(table)
+    return 0 if outcome.is_sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

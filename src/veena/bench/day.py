@@ -1,0 +1,322 @@
+"""A day of a network with its archive: many profiles of every engine, events in bulk, kills, and then the audit.
+
+Brokers run as processes and record everything. While events are published, `veena pipeline archive` copies the logs to
+Parquet as another process; it and one broker are killed by `kill -9`, several times, and started again. At the end the
+archive is brought up to date and `veena pipeline audit` says what was missing, came twice or came to the wrong place
+(I1). What the clients themselves counted is compared with it: an audit that sees nothing would differ.
+
+Spark is reached by its commands, as its users reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from veena.client import Client, connect
+from veena.client.subscription import Subscription
+from veena.event import Event
+from veena.runtime.fleet import Fleet, Member
+from veena.runtime.network_file import Network
+
+#: How long clients may need to attach and to be known everywhere.
+PATIENCE_S = 120.0
+#: Quiet for so long: whatever was to come has come.
+QUIET_S = 5.0
+POLL_S = 0.25
+#: Events that one publisher sends without waiting for the ones before.
+BATCH = 100
+#: So many subscriptions are made at once.
+AT_ONCE = 50
+ENGINES = ("topic", "selector", "tags", "integer", "xpath", "constraint")
+#: How many different things of each engine there are to want: with 5,000 profiles about three match an event.
+VARIETY = 300
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long a day it is."""
+
+    events: int = 200_000
+    publishers: int = 4
+    profiles: int = 5_000
+    clients: int = 100
+    #: One client in so many has durable subscriptions.
+    durable_every: int = 5
+    #: Events a second, of all publishers; 0 for as fast as they are accepted.
+    per_second: float = 0.0
+    driver_kills: int = 2
+    broker_kills: int = 2
+    patience_s: float = 600.0
+    master: str = "local[2]"
+    seed: int = 1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it."""
+
+    events: int = 0
+    profiles: int = 0
+    #: What the clients counted, redelivered ones apart.
+    received: int = 0
+    again: int = 0
+    driver_kills: int = 0
+    broker_kills: int = 0
+    publishing_s: float = 0.0
+    settling_s: float = 0.0
+    archive_s: float = 0.0
+    audit_s: float = 0.0
+    audit_exit: int = -1
+    audit: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing is wrong by the audit, and it saw what the clients saw."""
+        wrong = [self.audit.get(name) for name in ("missing", "duplicates", "spurious")]
+        return self.audit_exit == 0 and wrong == [0, 0, 0] and self.audit.get("events") == self.events
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "is_sound": self.is_sound}
+
+
+class Archiver:
+    """`veena pipeline archive` as a process, its JVM with it."""
+
+    def __init__(self, urls: Sequence[str], archive: Path, master: str, log: Path) -> None:
+        self._command = (
+            sys.executable, "-m", "veena.cli", "pipeline", "archive", "--url", ",".join(urls), "--out", str(archive),
+            "--master", master,
+        )  # fmt: skip
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await self._spawn()
+
+    async def kill(self) -> None:
+        """`kill -9` of the driver and of its JVM."""
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        self._process = None
+
+    async def once(self) -> int:
+        """Bring the archive up to date: the exit code."""
+        return await (await self._spawn("--once")).wait()
+
+    async def _spawn(self, *more: str) -> asyncio.subprocess.Process:
+        with self._log.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *self._command, *more, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+
+class Day:
+    """One day on one network."""
+
+    def __init__(self, network: Network, directory: Path, plan: Plan, say: Say = lambda text: None) -> None:
+        self._network, self._directory, self._plan, self._say = network, directory, plan, say
+        self._stack = AsyncExitStack()
+        self._clients: list[Client] = []
+        self._writers: list[Client] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._published = 0
+        self._last_came = 0.0
+        self.archive = directory / "archive"
+        self.outcome = Outcome()
+
+    async def run(self) -> Outcome:
+        async with self._stack:
+            await self._start()
+            members = self._fleet.members
+            urls = [member.url for member in members]
+            archiver = Archiver(urls, self.archive, self._plan.master, self._directory / "archive.log")
+            self._stack.push_async_callback(archiver.kill)
+            await archiver.start()
+            begin = time.perf_counter()
+            trouble = asyncio.create_task(self._trouble(archiver, members))
+            await asyncio.gather(*map(self._publish, range(self._plan.publishers)))
+            self.outcome.publishing_s = round(time.perf_counter() - begin, 2)
+            await trouble
+            begin = time.perf_counter()
+            await self._settle()
+            self.outcome.settling_s = round(time.perf_counter() - begin, 2)
+            await archiver.kill()
+            self._say("bringing the archive up to date")
+            begin = time.perf_counter()
+            code = await archiver.once()
+            self.outcome.archive_s = round(time.perf_counter() - begin, 2)
+            assert code == 0, f"the archive ended with {code}: see {self._directory / 'archive.log'}"
+        await self._audit()
+        return self.outcome
+
+    async def _start(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._fleet = Fleet(
+            self._network, self._directory / "brokers", restart=True, records="all", on_up=lambda member: None
+        )
+        self._stack.push_async_callback(self._fleet.stop)
+        self._say("starting brokers")
+        await self._fleet.start()
+        members, plan, chance = self._fleet.members, self._plan, Random(self._plan.seed)
+        for number in range(plan.publishers):
+            home, other = chance.sample(range(len(members)), 2)
+            client = connect((members[home].url, members[other].url), client_id=f"publisher-{number}")
+            self._writers.append(await self._stack.enter_async_context(client))
+        self._stack.push_async_callback(self._stop_reading)
+        for number in range(plan.clients):
+            client = connect(members[number % len(members)].url, client_id=f"client-{number}", timeout=PATIENCE_S)
+            self._clients.append(await self._stack.enter_async_context(client))
+        todo = asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(self._subscribe(number, chance, todo) for number in range(plan.profiles)))
+        self.outcome.profiles = plan.profiles
+
+    async def _subscribe(self, number: int, chance: Random, todo: asyncio.Semaphore) -> None:
+        at = number % len(self._clients)
+        durable = f"d{number}" if at % self._plan.durable_every == 0 else False
+        async with todo:
+            wanted = wish(ENGINES[number % len(ENGINES)], chance)
+            subscription = await self._clients[at].subscribe(**wanted, durable=durable, wait=PATIENCE_S)
+        self._tasks.append(asyncio.create_task(self._read(subscription)))
+        if number % 100 == 99:
+            self._say(f"profiles: {number + 1} of {self._plan.profiles}")
+
+    async def _read(self, subscription: Subscription) -> None:
+        while True:
+            event = await subscription.next(None)
+            for each in (event, *subscription.take()):
+                if each.redelivered:
+                    self.outcome.again += 1
+                else:
+                    self.outcome.received += 1
+            self._last_came = time.monotonic()
+
+    async def _stop_reading(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _publish(self, number: int) -> None:
+        plan, client, begin = self._plan, self._writers[number], time.perf_counter()
+        chance = Random(plan.seed * 1000 + number)
+        share = plan.per_second / plan.publishers
+        total = plan.events // plan.publishers + (number < plan.events % plan.publishers)
+        done = 0
+        while done < total:
+            batch = [happening(chance, at) for at in range(done, min(total, done + BATCH))]
+            await client.publish_many(batch, reliable=True)
+            done += len(batch)
+            self._published += len(batch)
+            self.outcome.events = self._published
+            self._say(
+                f"published {self._published} of {plan.events}; killed: {self.outcome.driver_kills} x the archive,"
+                f" {self.outcome.broker_kills} x a broker"
+            )
+            if share:
+                await asyncio.sleep(max(0.0, begin + done / share - time.perf_counter()))
+
+    async def _trouble(self, archiver: Archiver, members: Sequence[Member]) -> None:
+        """Kills, evenly over the events, of the archive and of one broker in turn."""
+        plan = self._plan
+        todo = ["driver", "broker"] * max(plan.driver_kills, plan.broker_kills)
+        left = {"driver": plan.driver_kills, "broker": plan.broker_kills}
+        todo = [what for at, what in enumerate(todo) if at // 2 < left[what]]
+        victim = members[Random(plan.seed).randrange(len(members))]
+        for at, what in enumerate(todo):
+            while self._published < plan.events * (at + 1) // (len(todo) + 1):
+                await asyncio.sleep(POLL_S)
+            if what == "driver":
+                await archiver.kill()
+                await archiver.start()
+                self.outcome.driver_kills += 1
+            else:
+                assert victim.process is not None
+                with suppress(ProcessLookupError):
+                    os.kill(victim.process.pid, signal.SIGKILL)
+                self.outcome.broker_kills += 1
+
+    async def _settle(self) -> None:
+        """Until nothing more comes."""
+        until = time.monotonic() + self._plan.patience_s
+        self._last_came = time.monotonic()
+        while time.monotonic() < until and time.monotonic() - self._last_came < QUIET_S:
+            self._say(f"waiting for the last events: {self.outcome.received} came")
+            await asyncio.sleep(POLL_S)
+
+    async def _audit(self) -> None:
+        self._say("auditing")
+        begin = time.perf_counter()
+        with (self._directory / "audit.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "veena.cli", "pipeline", "audit", "--archive", str(self.archive), "--json",
+                "--master", self._plan.master,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
+            )  # fmt: skip
+            said, _ = await process.communicate()
+        self.outcome.audit_s = round(time.perf_counter() - begin, 2)
+        self.outcome.audit_exit = await process.wait()
+        with suppress(ValueError):
+            self.outcome.audit = json.loads(said.splitlines()[-1]) if said.strip() else {}
+
+
+def wish(engine: str, chance: Random) -> dict[str, Any]:
+    """What one profile of an engine wants, as `subscribe` takes it."""
+    n = chance.randrange(VARIETY)
+    if engine == "topic":
+        return {"topic": f"topic-{n}"}
+    if engine == "selector":
+        low = chance.randrange(50)
+        return {"topic": "quotes", "selector": f"sym = 'S{n}' AND price BETWEEN {low} AND {low + 50}"}
+    if engine == "tags":
+        return {"tags": f"Make=M{n},Color={chance.choice(('Red', 'Blue', '*'))}"}
+    if engine == "integer":
+        return {"integer": n}
+    if engine == "xpath":
+        return {"xpath": f"/order[item='i{n}' and total > {chance.randrange(60)}]"}
+    return {"constraint": f"$type_name == 'Steering' and site == 's{n}' and load > {chance.randrange(60) / 100}"}
+
+
+def happening(chance: Random, number: int) -> Event:
+    """An event for one of the engines."""
+    engine, n, body = chance.choice(ENGINES), chance.randrange(VARIETY), b"%d" % number
+    if engine == "topic":
+        return Event(topic=f"topic-{n}", body=body)
+    if engine == "selector":
+        return Event(topic="quotes", properties={"sym": f"S{n}", "price": chance.randrange(100)}, body=body)
+    if engine == "tags":
+        return Event(tags={"Make": f"M{n}", "Color": chance.choice(("Red", "Blue"))}, body=body)
+    if engine == "integer":
+        return Event(integer=n, body=body)
+    if engine == "xpath":
+        return Event(xml=f"<order><item>i{n}</item><total>{chance.randrange(100)}</total></order>", body=body)
+    return Event(headers={"type_name": "Steering"}, properties={"site": f"s{n}", "load": chance.random()}, body=body)
+
+
+def shown(outcome: Outcome, plan: Plan) -> dict[str, str]:
+    """The lines of a table."""
+    rate = outcome.events / outcome.publishing_s if outcome.publishing_s else 0.0
+    return {
+        "events": f"{outcome.events} from {plan.publishers} publishers, {rate:.0f}/s",
+        "profiles": f"{outcome.profiles} of {len(ENGINES)} engines, {plan.clients} clients",
+        "killed": f"{outcome.driver_kills} x the archive, {outcome.broker_kills} x a broker",
+        "received": f"{outcome.received} by the clients' count, {outcome.again} again",
+        "settled after": f"{outcome.settling_s:g} s",
+        "archive up to date": f"{outcome.archive_s:g} s",
+        **{f"audit: {name}": str(value) for name, value in outcome.audit.items() if isinstance(value, int | float)},
+        "audit": f"exit code {outcome.audit_exit}, {outcome.audit_s:g} s",
+    }

@@ -1,0 +1,131 @@
+"""`veena pipeline analyze`: how a network did, from its archive; or how it does, from its brokers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veena.cli.connecting import CaOption, UrlOption, UserOption, password_of
+from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption
+from veena.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: How often a query that follows is looked at.
+_POLL_S = 0.5
+
+
+def analyze(
+    archive: Annotated[Path | None, typer.Option("--archive", help="The directory of an archive.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where analysis.json, the pictures and analysis.html go.")
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", help="Latency counts from when an event was published, or accepted.")
+    ] = "published",
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Watch running brokers instead: live.json in --out, until Ctrl-C.")
+    ] = False,
+    window: Annotated[
+        str, typer.Option("--window", help="With --follow: a row of figures for so long.")
+    ] = "10 seconds",
+    delay: Annotated[
+        str, typer.Option("--delay", help="With --follow: how long to wait for late rows.")
+    ] = "10 seconds",
+    url: UrlOption = None,
+    user: UserOption = "",
+    ca: CaOption = None,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = None,
+    ui_port: UiPortOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Latency, throughput, hops, load, topics and slow subscribers, as tables, pictures and one HTML page.
+
+    With --follow the same is told of running brokers (records = "deliveries" or "all"), window by window.
+    """
+    from veena.spark.session import session
+
+    if follow and (archive is not None or out is None):
+        raise PipelineError("--follow reads from brokers: give --url and --out, and no --archive")
+    if not follow and archive is None:
+        raise PipelineError("--archive is missing: make an archive with `veena pipeline archive`, or use --follow")
+    if since not in ("published", "accepted"):
+        raise PipelineError(f"--since {since!r}: expected published or accepted")
+    if archive is not None:
+        from veena.spark.archive import existing
+
+        existing(archive)  # before Spark takes its seconds to start
+    conf = _follow_settings(master) if follow else {}
+    spark = session(master, "veena pipeline analyze", memory=memory, ui_port=ui_port, conf=conf)
+    if follow:
+        assert out is not None
+        _follow(spark, url, user, ca, out, window, delay)
+    else:
+        _analyze(spark, str(archive), since, out, as_json)
+
+
+def _follow_settings(master: str) -> dict[str, str]:
+    """A join of streams keeps four stores a partition, each written for every batch: here as few as there are cores."""
+    from veena.spark.session import cores_of, is_local
+
+    settings = {"spark.sql.adaptive.enabled": "false"}  # not for streams that remember: Spark would warn each time
+    return settings | ({"spark.sql.shuffle.partitions": str(cores_of(master))} if is_local(master) else {})
+
+
+def _analyze(spark: SparkSession, archive: str, since: str, out: Path | None, as_json: bool) -> None:
+    from veena.spark import analyze_report
+    from veena.spark.analyze import analyze as work_out
+    from veena.spark.analyze_frames import past
+    from veena.spark.progress import watch
+
+    with watch(spark, f"analysing {archive}"):
+        found = work_out(past(spark, archive), "accepted" if since == "accepted" else "published")
+    written = analyze_report.write(found, out) if out is not None else []
+    if as_json:
+        print(json.dumps(found.plain(), default=str))
+        return
+    analyze_report.show(found)
+    for path in written:
+        print(path)
+
+
+def _follow(
+    spark: SparkSession, url: list[str] | None, user: str, ca: Path | None, out: Path, window: str, delay: str
+) -> None:
+    from veena.client.client import DEFAULT_URL
+    from veena.spark.analyze_live import NAME, joined
+    from veena.spark.analyze_live import follow as start
+
+    options = {
+        "url": ",".join(url or [DEFAULT_URL]),
+        "user": user,
+        "password": password_of(user),
+        "token": os.environ.get("VEENA_TOKEN", ""),
+        "caFile": "" if ca is None else str(ca.absolute()),
+    }
+    reader = spark.readStream.format("veena").options(**{name: value for name, value in options.items() if value})
+    reader = reader.option("startingOffsets", "latest")
+    frames = [reader.option("table", table).load() for table in ("events", "deliveries")]
+    query = start(joined(frames[0], frames[1], delay), out, window)
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    print(f"{out / NAME} is kept up to date, a row every {window}; Ctrl-C ends it", flush=True)
+    while query.isActive and not over.wait(_POLL_S):
+        pass
+    error = query.exception()
+    query.stop()
+    if error is not None:
+        raise PipelineError(f"following stopped: {str(error).splitlines()[0]}")
+
+
+def register(group: typer.Typer) -> None:
+    group.command("analyze")(analyze)

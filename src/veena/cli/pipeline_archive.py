@@ -1,0 +1,190 @@
+"""`veena pipeline archive`: what brokers log becomes Parquet files, each row once, until Ctrl-C or for once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veena.cli.connecting import CaOption, UrlOption, UserOption, password_of
+from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption
+from veena.errors import PipelineError
+
+if TYPE_CHECKING:
+    from veena.spark.archive import Report
+    from veena.spark.archive_table import TableReport
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+#: A batch costs tenths of a second whatever it holds; and a day is the longest that anybody waits for a file.
+TRIGGER_S_MIN = 0.1
+TRIGGER_S_MAX = 86_400.0
+
+
+def archive(
+    out: Annotated[str, typer.Option("--out", help="The directory of the archive; made if it is not there.")],
+    url: UrlOption = None,
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", help="Of events,deliveries,hops,profiles; without it all that brokers keep."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when all that is there now is archived.")] = False,
+    trigger: Annotated[str, typer.Option("--trigger", help="How often, as 5s or 1m.")] = "5s",
+    rows_per_batch: Annotated[
+        int, typer.Option("--rows-per-batch", min=1, help="Rows of a table that are committed together, at most.")
+    ] = 2_000_000,
+    rows_per_task: Annotated[int, typer.Option("--rows-per-task", min=1, help="Rows of a task, at most.")] = 200_000,
+    compact: Annotated[bool, typer.Option("--compact", help="Merge small files, also while archiving.")] = False,
+    compact_only: Annotated[
+        bool, typer.Option("--compact-only", help="Merge small files and nothing else; no broker is asked.")
+    ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on behind rows that brokers have given up, and list them.")
+    ] = False,
+    only_named: Annotated[bool, typer.Option("--only-named", help="Only the brokers of the URLs.")] = False,
+    user: UserOption = "",
+    ca: CaOption = None,
+    master: MasterOption = "local[*]",
+    memory: MemoryOption = None,
+    ui_port: UiPortOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Archive what brokers log as Parquet, by table and day, each row once, whatever is killed meanwhile."""
+    from veena.spark.archive import directory_of, merge, run
+    from veena.spark.archive_table import Plan
+    from veena.spark.session import session
+    from veena.spark.source_options import parse
+
+    wanted = None if tables is None else _tables(tables)
+    trigger_s = None if once else _seconds(trigger)
+    plan = Plan(
+        directory_of(out), _options(url, user, ca, only_named), rows_per_batch, rows_per_task, compact, accept_loss
+    )
+    parse(plan.options)  # what is wrong is said before Spark starts
+    spark = session(master, "veena-archive", memory=memory, ui_port=ui_port)
+    over = threading.Event()
+    if compact_only:
+        report = merge(spark, plan.out, *(() if wanted is None else (wanted,)))
+    else:
+        with _ended_by_signals(over), _shown(as_json) as tell:
+            report = run(spark, plan, wanted, trigger_s=trigger_s, tell=tell, over=over)
+    spark.stop()
+    _print(report, as_json)
+
+
+def _tables(text: str) -> tuple[str, ...]:
+    from veena.spark.tables import TABLES
+
+    wanted = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    unknown = [name for name in wanted if name not in TABLES]
+    if unknown or not wanted:
+        raise PipelineError(f"--tables {text!r}: choose from {', '.join(TABLES)}, separated by commas")
+    return wanted
+
+
+def _seconds(text: str) -> float:
+    found = _TIME.fullmatch(text.strip())
+    seconds = float(found[1]) * _SECONDS[found[2] or "s"] if found else 0.0
+    if not TRIGGER_S_MIN <= seconds <= TRIGGER_S_MAX:
+        raise PipelineError(f"--trigger {text!r}: write a time from 100ms to 24h, as 5s, 500ms or 1m")
+    return seconds
+
+
+def _options(url: list[str] | None, user: str, ca: Path | None, only_named: bool) -> dict[str, str]:
+    """The options of `format("veena")` that say where to read and as whom."""
+    from veena.client.client import DEFAULT_URL
+
+    given = {
+        "url": ",".join(url or [DEFAULT_URL]),
+        "user": user,
+        "password": password_of(user),
+        "token": os.environ.get("VEENA_TOKEN", ""),
+        "caFile": "" if ca is None else str(ca.absolute()),
+        "brokers": "named" if only_named else "",
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+@contextmanager
+def _ended_by_signals(over: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end it in good order; a batch that is under way comes again next time."""
+    before: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, lambda *_: over.set())
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextmanager
+def _shown(as_json: bool) -> Iterator[Callable[[TableReport], None]]:
+    """How far each table is: lines of JSON for scripts, a live table for people, nothing where nobody looks."""
+    if as_json:
+        yield lambda report: print(json.dumps({"progress": _told(report)}), flush=True)
+        return
+    if not sys.stderr.isatty():
+        yield lambda report: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    reports: dict[str, TableReport] = {}
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+
+        def tell(report: TableReport) -> None:
+            reports[report.table] = report
+            live.update(_grid(reports.values()))
+
+        yield tell
+
+
+def _grid(reports: Any) -> Any:
+    from rich.table import Table
+
+    grid = Table("table", "rows", "new", "files", "MiB", "batches", "lost")
+    for each in reports:
+        lost = sum(gap.end - gap.start for gap in each.gaps)
+        size = f"{each.bytes / (1 << 20):,.1f}"
+        cells = (f"{each.rows:,}", f"{each.rows_added:,}", f"{each.files:,}", size, str(each.batches), f"{lost:,}")
+        grid.add_row(each.table, *cells)
+    return grid
+
+
+def _told(report: TableReport) -> dict[str, Any]:
+    told = asdict(report)
+    told["gaps"] = [{name: getattr(gap, name) for name in ("broker", "log", "start", "end")} for gap in report.gaps]
+    return told
+
+
+def _print(report: Report, as_json: bool) -> None:
+    added = sum(each.rows_added for each in report.tables)
+    if as_json:
+        tables = {each.table: _told(each) for each in report.tables}
+        rate = round(added / report.seconds) if report.seconds else 0
+        line = {"out": report.out, "seconds": round(report.seconds, 3), "rows_per_second": rate, "tables": tables}
+        print(json.dumps(line), flush=True)
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(_grid(report.tables))
+    console.print(f"{added:,} rows in {report.seconds:.1f} s, in {report.out}")
+    for each in report.tables:
+        for name, why in sorted(each.away.items()):
+            console.print(f"{each.table}: broker {name} was away and is left for the next run: {why}")
+
+
+def register(group: typer.Typer) -> None:
+    group.command()(archive)

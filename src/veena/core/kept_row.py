@@ -1,0 +1,43 @@
+"""A row of interest as a broker keeps it: what it adds to its want.
+
+The want is one object for all tables of a broker, and who told it is one for all that was told in an epoch. A row as it
+came would take 300 bytes, at each level, and a broker may have a hundred thousand wants.
+
+The invariant: `row` gives what was told, field by field.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from veena.address import Address, Unit
+from veena.core.interest_frames import STANDING, Row, Version
+from veena.core.want import Want
+
+
+class Kept(Struct, frozen=True, gc=False):
+    """A row of the table; of a mark, and where nothing is wanted any longer, the want is a name only."""
+
+    want: Want
+    wanted: bool
+    #: Epoch and speaker.
+    voice: tuple[int, Address]
+    number: int
+
+    @property
+    def version(self) -> Version:
+        return self.voice[0], self.voice[1], self.number
+
+    @property
+    def speaker(self) -> Address:
+        return self.voice[1]
+
+    @property
+    def stands(self) -> bool:
+        """Whether it tells a want."""
+        return self.wanted and self.want.kind != STANDING
+
+    def row(self, unit: Unit) -> Row:
+        """As it is told."""
+        want = self.want
+        return Row(unit, want.key, self.version, self.wanted, want.kind, want.payload, want.scope)

@@ -1,0 +1,226 @@
+"""One Spark session with the settings that every job of Veena wants, from a laptop to a cluster.
+
+What is given here and may be overruled by `conf`: loopback only for masters on this machine, no console noise, no web
+page unless a port is asked for, Arrow between Java and Python, times in UTC, the driver's Python for the workers. On a
+cluster the package ships itself to the executors; what it depends on (`pip install veena[spark]`) must be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import ipaddress
+import os
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from veena.errors import PipelineError
+from veena.spark.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: A quarter of the machine, as brokers and Python workers run beside the driver; Spark starts badly below 1 GiB and a
+#: heap above 8 GiB is of use only to who knows why.
+MEMORY_MIB_MIN: Final = 1024
+MEMORY_MIB_MAX: Final = 8192
+_MEMORY = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
+_LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
+_SCHEMES: Final = ("spark://", "yarn", "k8s://", "sc://")
+#: The packages that a worker of a cluster needs besides those from PyPI.
+_SHIPPED: Final = ("veena", "pyspark_veena")
+
+
+def session(
+    master: str = "local[*]",
+    app: str = "veena",
+    *,
+    memory: str | None = None,
+    ui_port: int | None = None,
+    conf: Mapping[str, str] = {},
+) -> SparkSession:
+    """The session of this process, started if there is none yet.
+
+    `memory` is the heap of the driver with a local master, else of each executor ("2g"); `ui_port` turns Spark's web
+    page on, on loopback if the master is on this machine; `conf` overrules any setting. Under `spark-submit` its own
+    `--master` and `--conf` count.
+    """
+    _check(master, memory, ui_port)
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineError(
+            f"the pipeline needs PySpark ({error}); install it with `pip install 'veena[spark]'`"
+        ) from None
+    if master.startswith("sc://"):
+        return _connected(master, app, conf)
+    if (running := _running(master)) is not None:
+        return running
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    told = _submitted_settings() if is_submitted else {}
+    own = settings_for(told.get("spark.master", master), memory, ui_port)
+    always: dict[str, str] = {}
+    builder = SparkSession.builder.appName(app)
+    if not is_submitted:
+        _prepare_environment(master)
+        builder = builder.master(master)
+        always["spark.driver.extraJavaOptions"] = _java_options(conf)
+    for key, value in {**own, **told, **conf, **always}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if is_submitted:  # its Java has started with Spark's own log settings
+        spark.sparkContext.setLogLevel("WARN")
+    if not is_local(spark.sparkContext.master or master):
+        spark.sparkContext.addPyFile(str(package_zip()))
+    return spark
+
+
+def settings_for(master: str, memory: str | None = None, ui_port: int | None = None) -> dict[str, str]:
+    """What a session is given for this master, before the user's own settings."""
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.enabled": str(ui_port is not None).lower(),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",  # for option pushFilters of format("veena")
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / f"veena-warehouse-{os.getuid()}"),
+    }
+    if ui_port is not None:
+        settings["spark.ui.port"] = str(ui_port)
+    if is_local(master):
+        settings["spark.driver.memory"] = memory or f"{default_memory_mib()}m"
+        settings["spark.sql.shuffle.partitions"] = str(4 * cores_of(master))
+    elif memory is not None:
+        settings["spark.executor.memory"] = memory
+    if is_on_this_machine(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    return settings
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether nothing of this session needs to be reached from another machine."""
+    if is_local(master):
+        return True
+    hosts = re.findall(r"(?:spark://|,)(\[[^]]+\]|[^:,/]+)", master)
+    return bool(hosts) and all(_is_loopback(host.strip("[]")) for host in hosts)
+
+
+def cores_of(master: str) -> int:
+    """The cores of a local master: `local`, `local[2]`, `local[*]`."""
+    asked = _LOCAL.match(master)
+    if asked is None or asked.group(2) is None:
+        return 1
+    return os.cpu_count() or 1 if asked.group(2) == "*" else int(asked.group(2))
+
+
+def default_memory_mib() -> int:
+    """The heap of a driver that also does the work."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return max(MEMORY_MIB_MIN, min(MEMORY_MIB_MAX, machine // 4))
+
+
+def package_zip() -> Path:
+    """This package as an archive that executors import from; made anew for every session, removed with the process."""
+    import atexit
+
+    directory = Path(tempfile.mkdtemp(prefix="veena-shipped-"))
+    path = directory / "veena.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in _SHIPPED:
+            found = importlib.util.find_spec(name)
+            if found is None or found.origin is None:
+                continue
+            root = Path(found.origin).parent
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    archive.write(file, f"{name}/{file.relative_to(root)}")
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):
+            path.unlink()
+            directory.rmdir()
+
+    atexit.register(remove)
+    return path
+
+
+def _check(master: str, memory: str | None, ui_port: int | None) -> None:
+    if not _LOCAL.match(master) and not master.startswith((*_SCHEMES, "local-cluster[")):
+        raise PipelineError(
+            f"master {master!r}: expected local[*], local[N], spark://HOST:PORT, yarn, k8s://HOST or sc://HOST:PORT"
+        )
+    if memory is not None and not _MEMORY.fullmatch(memory):
+        raise PipelineError(f"memory {memory!r}: expected a number with a unit, as 512m or 2g")
+    if ui_port is not None and not 0 <= ui_port <= 65535:
+        raise PipelineError(f"ui_port {ui_port}: expected 0 (any free port) to 65535")
+
+
+def _running(master: str) -> SparkSession | None:
+    """The session that this process has already. It has one Spark: asking for another would silently give the first."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    running = SparkContext._active_spark_context
+    if running is None:
+        return None
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and running.master != master:
+        raise PipelineError(
+            f"master {master!r}: this process has a session on {running.master!r}; stop() that one first"
+        )
+    return SparkSession.builder.getOrCreate()
+
+
+def _prepare_environment(master: str) -> None:
+    """What Spark's launcher and workers read from the environment rather than from settings."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    if is_on_this_machine(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    else:  # the workers' Python may lie elsewhere: then the user says where
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _submitted_settings() -> dict[str, str]:
+    """What `spark-submit` was given: it counts more than what is usual here."""
+    from pyspark import SparkConf
+
+    return dict(SparkConf().getAll())
+
+
+def _java_options(conf: Mapping[str, str]) -> str:
+    """Our log settings, then what the user wants."""
+    quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+    return f"{quiet} {conf.get('spark.driver.extraJavaOptions', '')}".strip()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _connected(url: str, app: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session on a Spark Connect server; the package goes there as an artifact."""
+    from pyspark.errors import PySparkImportError
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.appName(app).remote(url)
+        for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    except PySparkImportError as error:
+        raise PipelineError(f"Spark Connect needs more packages: `pip install 'pyspark[connect]'` ({error})") from None
+    spark.addArtifacts(str(package_zip()), pyfile=True)
+    return spark

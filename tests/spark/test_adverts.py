@@ -1,0 +1,82 @@
+"""Queries over stored advertisements answer as the network did (DSC-04)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import veena
+import veena.testing
+from veena.client.questions import QueryAnswer
+from veena.errors import InvalidConstraint, PipelineError
+from veena.spark.adverts import query, snapshot_adverts, snapshots, store_adverts
+
+ASKED: tuple[dict[str, Any], ...] = (
+    {"sql": "SELECT * FROM adverts"},
+    {"sql": "SELECT * FROM adverts", "realm": "cluster"},
+    {"sql": "SELECT price, kind FROM adverts WHERE price > 2 ORDER BY price DESC, kind LIMIT 3"},
+    {"sql": "SELECT kind FROM adverts WHERE kind LIKE 'pri%' OR price IS NULL ORDER BY kind"},
+    {"xpath": "/menu/drink[price > 1.8]"},
+    {"xpath": "/m:menu", "namespaces": {"m": "urn:menu"}},
+)
+
+
+async def _offer(archive: Path) -> list[QueryAnswer]:
+    """Advertise at two clusters, take a snapshot, and ask the network itself."""
+    async with veena.testing.network({"paris": 1, "rome": 1}) as net:  # noqa: SIM117
+        async with (
+            veena.connect(net.url("paris.1"), client_id="ann") as ann,
+            veena.connect(net.url("rome.1"), client_id="bob") as bob,
+        ):
+            for number in range(5):
+                await ann.advertise(f"printer {number}", properties={"kind": "printer", "price": number})
+                await bob.advertise(f"scanner {number}", properties={"kind": "scanner", "price": number + 0.5})
+            await bob.advertise("flag", properties={"kind": True, "price": 10**15})
+            await ann.advertise("menu", xml="<menu><drink><price>1.90</price></drink></menu>")
+            await bob.advertise("card", xml=b"<menu xmlns='urn:menu'/>", properties={"kind": "private"})
+            await bob.advertise("at home", properties={"kind": "printer"}, scope="cluster")
+            deadline = asyncio.get_running_loop().time() + 30
+            while True:
+                answer = await ann.query(sql="SELECT * FROM adverts")
+                if answer.matched == 13 and answer.complete:
+                    break
+                assert asyncio.get_running_loop().time() < deadline, answer
+            table = await asyncio.to_thread(snapshot_adverts, net.url("paris.1"))
+            store_adverts(archive, table)
+            return [await ann.query(**asked) for asked in ASKED]
+
+
+def test_the_archive_answers_as_the_network_did(spark: SparkSession, tmp_path: Path) -> None:
+    """DSC-04: SQL and XPath, order and limit, realm and scope, values with their types."""
+    live = asyncio.run(_offer(tmp_path))
+    for asked, answer in zip(ASKED, live, strict=True):
+        stored = query(spark, tmp_path, **asked)
+        assert (stored.columns, stored.matched, stored.silent) == (answer.columns, answer.matched, ()), asked
+        told = [(each.client, each.name, each.home, each.values, each.properties, each.xml) for each in stored.rows]
+        assert told == [
+            (each.client, each.name, each.home, each.values, each.properties, each.xml) for each in answer.rows
+        ], asked
+    assert [answer.matched for answer in live] == [13, 6, 6, 7, 1, 1]
+
+
+def test_a_query_without_a_snapshot_or_with_a_fault_is_told_so(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="veena pipeline adverts"):
+        query(spark, tmp_path, sql="SELECT * FROM adverts")
+    with pytest.raises(PipelineError, match="one of them"):
+        query(spark, tmp_path)
+    with pytest.raises(InvalidConstraint, match="FROM"):
+        query(spark, tmp_path, sql="SELECT *")
+
+
+def test_snapshots_are_found_by_their_time(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    taken = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
+    table = pa.table({"client": ["ann"]}).replace_schema_metadata({"taken": taken.isoformat(), "asker": "0.0"})
+    path = store_adverts(tmp_path, table)
+    assert snapshots(tmp_path) == [(taken, path)]
