@@ -71,6 +71,23 @@ def lines(url: str, topic: str, text: bytes) -> Outcome:
     return veena("pub", "--url", url, "-t", topic, "-p", "n=1", "--lines", stdin=text)
 
 
+def test_a_line_is_published_when_it_comes(url: str) -> None:
+    """CLI-01: standard input may be a program that says something now and then."""
+    command = [sys.executable, "-m", "veena.cli", "pub", "--url", url, "-t", "slow", "--lines", "--json"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as slow:
+        assert slow.stdin is not None and slow.stdout is not None
+        for line in (b"one\n", b"two\nthree\r\n"):
+            slow.stdin.write(line)
+            slow.stdin.flush()
+            for _ in range(line.count(b"\n")):
+                assert "id" in json.loads(slow.stdout.readline())
+        slow.stdin.write(b"four")
+        slow.stdin.close()
+        assert "id" in json.loads(slow.stdout.readline())
+        assert slow.stdout.readline() == b""
+    assert slow.returncode == 0
+
+
 def test_a_durable_subscription_keeps_what_comes(url: str) -> None:
     """FLT-05, CLI-07: subscribe, go, publish, come back."""
     wanted = ("sub", "--url", url, "-t", "kept", "--durable", "mine", "--client-id", "alice")

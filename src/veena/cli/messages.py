@@ -5,16 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veena.cli.connecting import CaOption, ClientIdOption, JsonOption, UrlOption, UserOption, client, run
+from veena.cli.reading_lines import lines as read_lines
 from veena.errors import InvalidEvent, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -93,25 +93,30 @@ def pub(
         "ttl": ttl,
     }
 
-    bodies = _lines() if lines else repeat(sys.stdin.buffer.read() if body is None else body.encode(), count)
-    events = (Event(**fields, body=each) for each in bodies)
-    at_once = 1 if lines and sys.stdin.isatty() else BATCH
-    run(_publish(client(url, client_id, user, ca), events, reliable, at_once, as_json))
+    bodies = read_lines() if lines else _again(sys.stdin.buffer.read() if body is None else body.encode(), count)
+    run(_publish(client(url, client_id, user, ca), bodies, lambda each: Event(**fields, body=each), reliable, as_json))
 
 
-def _lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")
+async def _again(body: bytes, count: int) -> AsyncIterator[list[bytes]]:
+    for done in range(0, count, BATCH):
+        yield [body] * min(BATCH, count - done)
 
 
-async def _publish(client: Client, events: Iterator[Event], reliable: bool, at_once: int, as_json: bool) -> None:
+async def _publish(
+    client: Client,
+    bodies: AsyncIterator[list[bytes]],
+    event: Callable[[bytes], Event],
+    reliable: bool,
+    as_json: bool,
+) -> None:
     published = 0
     async with client:
-        while batch := list(islice(events, at_once)):
-            ids = await client.publish_many(batch, reliable=reliable)
-            published += len(ids)
-            if as_json:
-                print("\n".join(json.dumps({"id": str(each)}) for each in ids), flush=True)
+        async for found in bodies:
+            for at in range(0, len(found), BATCH):
+                ids = await client.publish_many([event(each) for each in found[at : at + BATCH]], reliable=reliable)
+                published += len(ids)
+                if as_json:
+                    print("\n".join(json.dumps({"id": str(each)}) for each in ids), flush=True)
     if not as_json and published > 1:
         print(f"{published} events published", file=sys.stderr)
 

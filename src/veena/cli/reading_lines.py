@@ -1,0 +1,46 @@
+"""The lines of standard input as they come, for commands that also have a conversation to keep up."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from veena.core.wire_header import MAX_FRAME
+from veena.errors import InvalidEvent
+
+#: Bytes of one read, and reads that wait for whoever takes the lines.
+READ = 64 * 1024
+READS_AHEAD = 4
+
+
+async def lines() -> AsyncIterator[list[bytes]]:
+    """As many at once as a read brings, without their ends.
+
+    A thread waits for them: meanwhile the client answers its broker, and Ctrl-C need not wait for the next line.
+    """
+    loop = asyncio.get_running_loop()
+    reads: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(READS_AHEAD)
+
+    def wait() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody wants more
+            while room.acquire():
+                data = sys.stdin.buffer.read1(READ)
+                loop.call_soon_threadsafe(reads.put_nowait, data)
+                if not data:
+                    return
+
+    threading.Thread(target=wait, name="standard input", daemon=True).start()
+    rest = b""
+    while data := await reads.get():
+        room.release()
+        *found, rest = (rest + data).split(b"\n")
+        if found:
+            yield [line.rstrip(b"\r") for line in found]
+        if len(rest) > MAX_FRAME:
+            raise InvalidEvent(f"standard input: a line of more than {MAX_FRAME} bytes, which no event can have")
+    if rest:
+        yield [rest.rstrip(b"\r")]
