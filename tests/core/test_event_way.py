@@ -136,6 +136,16 @@ def test_a_way_is_told_by_the_copies_that_came_first_and_in_time() -> None:
     assert path_to(parts, ORIGIN, 99) == ()
 
 
+def test_a_way_whose_first_copy_is_not_told_is_not_made_up() -> None:
+    """The origin answered before it sent the copy that was passed on: a later one is not how it came."""
+    parts = {
+        ORIGIN: told(accepted(), sent(40, GATE, 4)),
+        GATE: told(sent(21, HOME, 6, HOME), taken(45, ORIGIN, 4, HOME)),
+        HOME: told(taken(22, GATE, 6, HOME)),
+    }
+    assert path_to(parts, HOME, 22) == ()
+
+
 def test_a_life_is_counted_from_where_its_frame_was_read() -> None:
     """The origin does not answer: what a relay has tells how much of the life was left when it was there."""
     at_ns = 4_000 * MILLISECOND_NS

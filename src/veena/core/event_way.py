@@ -380,10 +380,12 @@ def path_to(parts: Mapping[Address, Told], broker: Address, until_ns: int) -> tu
                 if before is None or hop.entered_ns < before.entered_ns:
                     first[hop.receiver] = hop
     way: list[Hop] = []
-    at = broker
+    at, before_ns = broker, until_ns
     while at not in roots:
-        if at not in first or len(way) > len(parts):
+        last = first.get(at)
+        # Who answered before it passed it on does not tell of the copy by which it came in time.
+        if last is None or last.entered_ns > before_ns or len(way) > len(parts):
             return ()
-        way.append(first[at])
-        at = first[at].sender
+        way.append(last)
+        at, before_ns = last.sender, last.sent_ns
     return tuple(reversed(way))
