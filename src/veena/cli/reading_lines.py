@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -28,7 +29,7 @@ async def lines() -> AsyncIterator[list[bytes]]:
     def wait() -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody wants more
             while room.acquire():
-                data = sys.stdin.buffer.read1(READ)
+                data = os.read(sys.stdin.fileno(), READ)
                 loop.call_soon_threadsafe(reads.put_nowait, data)
                 if not data:
                     return
