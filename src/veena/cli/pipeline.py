@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Annotated
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import Annotated, Any
 
 import typer
 
@@ -31,3 +35,16 @@ def register(app: typer.Typer) -> None:
         if importlib.util.find_spec(f"veena.cli.pipeline_{verb}") is not None:
             importlib.import_module(f"veena.cli.pipeline_{verb}").register(group)
     app.add_typer(group, name="pipeline")
+
+
+@contextmanager
+def ended_by_signals(over: Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `over` meanwhile: what is under way ends in good order."""
+    before: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, lambda *_: over.set())
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

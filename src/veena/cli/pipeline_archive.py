@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veena.cli.connecting import CaOption, UrlOption, UserOption, password_of
-from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption
+from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption, ended_by_signals
 from veena.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def archive(
     if compact_only:
         report = merge(spark, plan.out, *(() if wanted is None else (wanted,)))
     else:
-        with _ended_by_signals(over), _shown(as_json) as tell:
+        with ended_by_signals(over), _shown(as_json) as tell:
             report = run(spark, plan, wanted, trigger_s=trigger_s, tell=tell, over=over)
     spark.stop()
     _print(report, as_json)
@@ -113,19 +112,6 @@ def _options(url: list[str] | None, user: str, ca: Path | None, only_named: bool
         "brokers": "named" if only_named else "",
     }
     return {name: value for name, value in given.items() if value}
-
-
-@contextmanager
-def _ended_by_signals(over: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it in good order; a batch that is under way comes again next time."""
-    before: dict[int, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, lambda *_: over.set())
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 @contextmanager

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from veena.cli.connecting import CaOption, UserOption, password_of
-from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption
+from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption, ended_by_signals
 from veena.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def replay(
         return
     directory = _prepared(archive, sql, run, topic, tuple(to or ()), spark, as_json)
     over = Event()
-    with _ended_by_signals(over), _shown(as_json, directory.name) as tell:
+    with ended_by_signals(over), _shown(as_json, directory.name) as tell:
         report = publish(directory, url or DEFAULT_URL, access, pace, tell=tell, is_over=over.is_set)
     _print(report, archive, as_json)
     if report.left:
@@ -142,19 +141,6 @@ def _access(user: str, ca: Path | None) -> Access:
         token=os.environ.get("VEENA_TOKEN", ""),
         ca_file="" if ca is None else str(ca.absolute()),
     )
-
-
-@contextmanager
-def _ended_by_signals(over: Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM let the window that is being published be the last."""
-    before: dict[int, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, lambda *_: over.set())
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 @contextmanager
