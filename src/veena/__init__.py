@@ -29,7 +29,7 @@ from veena.errors import (
 from veena.event import Event, EventId
 
 if TYPE_CHECKING:
-    from veena import blocking, matching, testing
+    from veena import blocking, collab, matching, testing
     from veena.client import Client, Subscription, connect
 
 __version__ = "0.1.0"
@@ -38,6 +38,7 @@ __version__ = "0.1.0"
 _LATER = {
     "blocking": "veena.blocking",
     "client": "veena.client",
+    "collab": "veena.collab",
     "matching": "veena.matching",
     "testing": "veena.testing",
     "Client": "veena.client",
@@ -68,6 +69,7 @@ __all__ = [
     "VeenaError",
     "__version__",
     "blocking",
+    "collab",
     "connect",
     "matching",
     "testing",

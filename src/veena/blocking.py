@@ -22,7 +22,7 @@ from veena.client import client as asynchronous
 from veena.client import subscription as asynchronous_subscription
 from veena.client.arguments import Content
 from veena.client.client import ANSWER_S, DEFAULT_URL, ClientStatistics
-from veena.client.past import REPORT_S, Explanation, TraceAnswer
+from veena.client.past import REPORT_S, Explanation, SentAway, TraceAnswer
 from veena.client.questions import QueryAnswer
 from veena.client.questions import Watch as AsyncWatch
 from veena.core.discovery_boundary import DEFAULT_LEASE_S, Scalar
@@ -307,13 +307,17 @@ class Client:
         sql: str | None = None,
         xpath: str | None = None,
         namespaces: Mapping[str, str] | None = None,
+        constraint: str | None = None,
+        properties: Sequence[str] = (),
+        limit: int = 0,
         realm: str = "system",
         full: bool = True,
         timeout: float = ANSWER_S,
     ) -> QueryAnswer:
-        """Find advertisements, by SQL over their properties or by XPath over their documents."""
+        """Find advertisements, by SQL or a constraint over their properties or by XPath over their documents."""
         work = self._inner.query(
-            sql=sql, xpath=xpath, namespaces=namespaces, realm=realm, full=full, timeout=timeout
+            sql=sql, xpath=xpath, namespaces=namespaces, constraint=constraint, properties=properties, limit=limit,
+            realm=realm, full=full, timeout=timeout,
         )  # fmt: skip
         return self._loop.wait(work)
 
@@ -332,3 +336,13 @@ class Client:
     def topology(self, *, timeout: float = REPORT_S) -> dict[str, Any]:
         """The network as the broker sees it."""
         return self._loop.wait(self._inner.topology(timeout=timeout))
+
+    def clients(self, *, timeout: float = REPORT_S) -> dict[str, Any]:
+        """Who is attached to the broker: from where, how far away, with how much traffic."""
+        return self._loop.wait(self._inner.clients(timeout=timeout))
+
+    def send_away(
+        self, clients: Sequence[str], url: str | Sequence[str], *, reason: str = "", timeout: float = REPORT_S
+    ) -> SentAway:
+        """Let clients of the broker go to another one, with what is kept for them; needs the right `move`."""
+        return self._loop.wait(self._inner.send_away(clients, url, reason=reason, timeout=timeout))

@@ -130,6 +130,7 @@ def test_offers_are_found(url: str, tmp_path: Path) -> None:
             {"matched": 1, "silent": [], "complete": True},
         ]
         assert "solver" in veena("query", "--xpath", "/sim[cells > 99]", "--url", url).out
+        assert "solver" in veena("query", "--constraint", "cells in (100, 200)", "--url", url).out
         assert "solver" not in veena("query", "--xpath", "/sim[cells > 100]", "--url", url).out
 
 
@@ -141,6 +142,7 @@ def test_offers_are_found(url: str, tmp_path: Path) -> None:
         (("pub", "-t", "a", "-p", "price", "x"), "expected name=value"),
         (("sub", "-t", "a", "--since", "yesterday"), "--since 'yesterday'"),
         (("query", "SELECT FROM"), "name of a column"),
+        (("query", "--constraint", "cells = 1"), "write == for equal (at position 6"),
         (("sub", "-t", "a", "--durable", "x"), "client_id"),
         (("sub", "-t", "a", "--scope", "planet"), "expected one of cluster"),
     ],

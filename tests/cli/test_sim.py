@@ -101,14 +101,15 @@ def test_the_demo_leaves_its_report(tmp_path: Path) -> None:
 
 
 def test_the_python_of_the_readme_runs() -> None:
-    """All programs as printed, but for the port: a client of a broker that was just started, the engines, and Spark on
-    that broker's log."""
-    client, engine, spark = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    """All programs as printed, but for the port: a client of a broker that was just started, the engines, a program on
+    the mesh, and Spark on that broker's log."""
+    client, engine, program, spark = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     with started("broker", "run", "--listen", "veena://127.0.0.1:0", "--json") as broker:
         url = broker.told()["url"]
         assert "veena://127.0.0.1:7700" in client
         shown = ran(client.replace("veena://127.0.0.1:7700", url))
         assert shown == ["IBM b'hello'"]
+        assert ran(program.replace("veena://127.0.0.1:7700", url)) == ["1.0"]
         table = ran(spark.replace("veena://127.0.0.1:7700", url))
         assert ["quotes", "1"] in [re.findall(r"\w+", line) for line in table]
     lines = ran(engine)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from veena.address import Address
 from veena.core.advert import make_advert
-from veena.core.advert_query import AdvertQuery
+from veena.core.advert_query import AdvertQuery, Choice
 from veena.core.advert_store import AdvertStore
 from veena.core.discovery_boundary import Advertise, Scalar
 from veena.core.discovery_frames import Advertisement
@@ -36,6 +36,10 @@ def sql(text: str, full: bool = True) -> AdvertQuery:
 
 def xpath(text: str, namespaces: Mapping[str, str] | None = None, full: bool = True) -> AdvertQuery:
     return AdvertQuery(False, text, namespaces or {}, full)
+
+
+def constraint(text: str, columns: tuple[str, ...] = (), limit: int = 0, full: bool = True) -> AdvertQuery:
+    return AdvertQuery(True, text, {}, full, Choice(columns, limit))
 
 
 def names(store: AdvertStore, query: AdvertQuery) -> list[str]:
@@ -105,6 +109,26 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
         return f"NOT ({draw(conditions(depth=depth - 1))})"
     joint = "AND" if kind == 7 else "OR"
     return f"({draw(conditions(depth=depth - 1))}) {joint} ({draw(conditions(depth=depth - 1))})"
+
+
+@st.composite
+def trader_conditions(draw: st.DrawFn, depth: int = 2) -> str:
+    """The same in the Trader Constraint Language."""
+    name = draw(st.sampled_from("pqrs"))
+    kind = draw(st.integers(0, 7 if depth else 4))
+    literal = draw(st.one_of(_numbers, _quoted, st.sampled_from(["TRUE", "FALSE"])))
+    if kind <= 1:
+        return f"{name} {draw(st.sampled_from(['==', '!=', '<', '<=', '>', '>=']))} {literal}"
+    if kind == 2:
+        return f"{draw(st.sampled_from(['', 'not ']))}exist {name}"
+    if kind == 3:
+        return f"{name} in ({draw(_quoted)}, {draw(_quoted)})"
+    if kind == 4:
+        return draw(st.sampled_from([f"'B' ~ {name}", f"1 in {name}", f"{name} + 1 > 2", f"{name} == q", name]))
+    if kind == 5:
+        return f"not ({draw(trader_conditions(depth=depth - 1))})"
+    joint = "and" if kind == 6 else "or"
+    return f"({draw(trader_conditions(depth=depth - 1))}) {joint} ({draw(trader_conditions(depth=depth - 1))})"
 
 
 @st.composite

@@ -11,14 +11,17 @@ from tests.core.advert_cases import (
     OTHER,
     advert,
     conditions,
+    constraint,
     elements,
     names,
     paths,
     properties,
     scanned,
     sql,
+    trader_conditions,
     xpath,
 )
+from veena import matching
 from veena.core import advert_index
 from veena.core.advert_store import AdvertStore
 from veena.core.discovery_frames import Advertisement
@@ -40,6 +43,20 @@ def test_sql_through_the_index_is_a_scan(items: list[dict[str, str | bool | int 
     adverts = [advert(f"ad{number}", each) for number, each in enumerate(items)]
     query = sql(f"SELECT * FROM adverts WHERE {condition}")
     assert names(stored(adverts), query) == scanned(adverts, query)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(properties.filter(bool), max_size=12), trader_conditions())
+def test_a_constraint_through_the_index_is_a_scan(
+    items: list[dict[str, str | bool | int | float]], condition: str
+) -> None:
+    """TRD-06, DSC-04: the trader's language, ordered text and truth values, `~`, `in` and `exist`; and the engine that
+    subscriptions have says the same (TRD-09)."""
+    adverts = [advert(f"ad{number}", each) for number, each in enumerate(items)]
+    query = constraint(condition)
+    assert names(stored(adverts), query) == scanned(adverts, query)
+    judge = matching.compile_constraint(condition)
+    assert scanned(adverts, query) == sorted(f"ad{number}" for number, each in enumerate(items) if judge.matches(each))
 
 
 @settings(max_examples=150, deadline=None)

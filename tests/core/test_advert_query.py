@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.advert_cases import HOME, OTHER, advert, properties, sql, xpath
+from tests.core.advert_cases import HOME, OTHER, advert, constraint, properties, sql, xpath
 from veena.core import advert as advert_module
 from veena.core import advert_index, discovery_frames, questions, shelf
 from veena.core.advert import check_advert, make_advert
@@ -60,6 +60,31 @@ def test_what_is_wrong_is_named_with_its_place(text: str, position: int, reason:
     assert caught.value.position == position
     assert caught.value.text == text
     assert reason in caught.value.reason
+
+
+def test_a_constraint_brings_chosen_properties_of_so_many() -> None:
+    """TRD-06: `name == 'oil' and network == 128`, with the properties that were asked for and no others."""
+    query = constraint("name == 'oil' and network == 128", ("name", "category"), 2)
+    oils = [advert(f"ad{number}", {"name": "oil", "network": 128, "category": "senior"}) for number in range(3)]
+    assert all(map(query.matches, oils)) and not query.matches(advert("x", {"name": "oil", "network": 129}))
+    found = [query.found(row) for row in query.merge(query.row(each, HOME) for each in oils)]
+    assert [(each.name, each.values) for each in found] == [("ad0", ("oil", "senior")), ("ad1", ("oil", "senior"))]
+    everything = constraint("exist network")
+    assert everything.found(everything.row(oils[0], HOME)).properties == {
+        "name": "oil", "network": 128, "category": "senior",
+    }  # fmt: skip
+    assert constraint("").matches(oils[0]), "an empty constraint is always true"
+
+
+def test_a_constraint_that_is_wrong_is_refused_with_its_place() -> None:
+    """TRD-02, TRD-06: the position of what is wrong; over what is no sequence `in` is false."""
+    with pytest.raises(InvalidConstraint) as caught:
+        constraint("name = 'oil'")
+    assert caught.value.position == 5 and "==" in caught.value.reason
+    with pytest.raises(InvalidConstraint, match="each once"):
+        constraint("", ("a", "a"))
+    assert not constraint("'oil' in name").matches(advert("x", {"name": "oil"}))
+    assert not constraint("not ('oil' in parameters)").matches(advert("x", {"name": "oil"}))
 
 
 def test_queries_are_bounded() -> None:

@@ -45,6 +45,7 @@ EXAMPLES: list[Frame] = [
     Acknowledged(1, (("alice", 1, 2, 3),)),
     AskAdvertise("printer", 1, b"\x80", b"<a/>", True),
     AskQuery(1, "sql", "SELECT * FROM adverts", 4, namespaces=(("a", "urn:a"),)),
+    AskQuery(1, "constraint", "name == 'oil'", 4, columns=("name", "network"), limit=10),
     TellAccepted(((1, 0, 999), (2, 0, 0))),
     Matched((1, 2, 3)),
     Matched(()),

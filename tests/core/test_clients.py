@@ -144,6 +144,18 @@ def test_what_a_device_can_do() -> None:
     assert not suits({"clearances": "3"}, clearance="")
 
 
+def test_who_only_wants_for_others_is_sent_nothing() -> None:
+    """AGG-01: the device `none` takes no event, whatever it is and whether or not it has headers."""
+    clients = Clients(HOST)
+    clients.open(1, "holder", reachable=True, attributes={"device": "none"})
+    clients.open(2, "plain")
+    for session in (1, 2):
+        clients.subscribe(session, 1, "topic", "quotes", 4)
+    assert clients.matching(QUOTE, HOST) == {2: [1]}
+    assert clients.matching(Event(topic="quotes", headers={"a": 1}), HOST) == {2: [1]}
+    assert clients.matching(Event(to=["holder"]), HOST) == {}
+
+
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
@@ -163,12 +175,12 @@ def test_attributes_that_cannot_be_used_are_refused(attributes: dict[str, str], 
 
 def test_attributes_change_nothing_of_what_is_told() -> None:
     """PRF-03: they widen nothing and narrow nothing for other brokers."""
-    plain, pager = profiles(), profiles()
-    for found, attributes in ((plain, {}), (pager, {"device": "pager"})):
+    plain, pager, nothing = profiles(), profiles(), profiles()
+    for found, attributes in ((plain, {}), (pager, {"device": "pager"}), (nothing, {"device": "none"})):
         found.client(ClientUp(1, "alice", attributes=attributes), 0)
         found.client(Subscribe(1, 1, "topic", "quotes", 4), 0)
         run(found, SECOND_NS)
-    assert list(plain.table.rows(HOST)) == list(pager.table.rows(HOST)) != []
+    assert list(plain.table.rows(HOST)) == list(pager.table.rows(HOST)) == list(nothing.table.rows(HOST)) != []
 
 
 # --- grace ---

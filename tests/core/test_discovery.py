@@ -260,6 +260,19 @@ def test_a_scope_hides_an_advertisement_from_askers_beyond_it() -> None:
     assert found_by((0, 1, 0, 0)) == ["a", "scope4"]
 
 
+def test_a_constraint_is_asked_and_answered() -> None:
+    """TRD-06: to a controller and back, with the chosen properties; who knows no constraints takes it for a bad SELECT
+    and stays silent, so that the asker is told what is missing."""
+    broker, peer = held()
+    offer(broker, "oil", n=1, network=128)
+    part = (QueryPart(HOST[:3], 1, 4),)
+    ask = Ask(MATE, 5, part, True, "n == 1 and network == 128", (), True, 1, True, ("network",))
+    ((_, found),) = routed(say(peer, ask))
+    assert isinstance(found, Found)
+    assert [(row.name, row.values) for row in found.rows] == [("oil", b"\x91\xcc\x80")]
+    assert not routed(say(peer, replace(ask, is_constraint=False, columns=())))
+
+
 def open_query(**more: object) -> tuple[Broker, Peer, Ask]:
     """A broker that asked the controller of its cluster."""
     broker = started(MATE)

@@ -18,6 +18,7 @@ from tests.core.scripted_events import (
 )
 from veena.core.boundary import Deliver, Effect, Subscribe, Unsubscribe
 from veena.core.disk import Disk, LastHad
+from veena.core.ends import MAX_WAITS
 from veena.core.event_frame import BACKLOG, EventFrame
 from veena.core.settings import SECOND_NS, Settings
 from veena.event import Event, lane
@@ -40,6 +41,10 @@ def arrive(up: EventPeer, *frames: EventFrame, now_ns: int = 0) -> list[Effect]:
     effects = up.hand(*frames, now_ns=now_ns)
     assert isinstance(up.broker, Host)
     return [*effects, *up.broker.sync(now_ns)]
+
+
+def later(host: Host, now_ns: int) -> list[Effect]:
+    return [*host.tick(now_ns), *host.sync(now_ns)]
 
 
 def here(sequence: int, **how: object) -> EventFrame:
@@ -104,8 +109,10 @@ def test_a_restart_remembers_what_clients_have_had() -> None:
     """I1, I5: `last` survives; what comes again is not handed over again, what is later is."""
     host, up = end()
     arrive(up, here(1), here(2))
-    _, up = end(disk=host.kept)
+    host, up = end(disk=host.kept)
     effects = arrive(up, here(1), here(2), here(3))
+    assert delivered(effects) == [], "somebody may hold what comes before it"
+    effects += later(host, SECOND_NS)
     assert delivered(effects) == [3]
     assert sorted(acknowledged(effects, up.link)) == [up.first, up.first + 1, up.first + 2]
 
@@ -364,9 +371,50 @@ def test_a_backlog_after_a_restart() -> None:
     """I1: e1 was handed over, and this broker killed before it could say so; a backlog brings it again."""
     host, up = end()
     assert delivered(arrive(up, here(1), here(2))) == [1, 2]
-    _, up = end(disk=host.kept)
+    host, up = end(disk=host.kept)
     effects = arrive(up, backlog(1), backlog(2), backlog(3))
+    effects += later(host, SECOND_NS)
     assert [(e.frame.sequence, e.frame.late) for e in effects if isinstance(e, Deliver)] == [(3, False)]
+
+
+def test_a_broker_that_was_dead_waits_for_its_backlog_while_it_comes() -> None:
+    """I5: live events come at once, what others kept one by one: all in order, and none of them marked."""
+    host, up = end()
+    arrive(up, here(1))
+    host, up = end(disk=host.kept)
+    effects = arrive(up, here(9))
+    step_ns = SECOND_NS * 3 // 4
+    for count, number in enumerate((4, 3, 2, 5)):
+        effects += arrive(up, backlog(number), now_ns=count * step_ns)
+        effects += later(host, count * step_ns)
+        assert delivered(effects) == []
+    effects += later(host, 3 * step_ns + SECOND_NS)
+    assert [(e.frame.sequence, e.frame.late) for e in effects if isinstance(e, Deliver)] == [
+        (number, False) for number in (2, 3, 4, 5, 9)
+    ]
+
+
+def test_a_backlog_without_end_is_waited_for_so_long_and_no_longer() -> None:
+    """I5: whoever never stops sending must not keep clients from everything."""
+    host, up = end()
+    arrive(up, here(1))
+    host, up = end(disk=host.kept)
+    effects: list[Effect] = []
+    for count in range(2, 2 + 2 * MAX_WAITS):
+        effects += arrive(up, backlog(count), now_ns=(count - 2) * SECOND_NS // 2)
+    assert delivered(effects) == []
+    effects += later(host, MAX_WAITS * SECOND_NS)
+    assert delivered(effects) == list(range(2, 2 + 2 * MAX_WAITS))
+
+
+def test_what_is_held_while_a_backlog_is_waited_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veena.core.ends.MAX_GATHERED", 3)
+    host, up = end()
+    arrive(up, here(1))
+    host, up = end(disk=host.kept)
+    effects = arrive(up, here(5), here(6), here(7))
+    effects += later(host, 1)
+    assert delivered(effects) == [5, 6, 7]
 
 
 # --- bounds ---

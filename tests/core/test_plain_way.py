@@ -265,6 +265,9 @@ def test_a_selector_may_tell_events_apart_that_are_alike(name: str) -> None:
     for frame in frames:
         lone.publish([frame], alone=False)
     assert [each.sequence for each, _, _ in lone.delivered[11]] == [2]
+    later = [frame_of(lone, 3, now_ns=2_000_000), frame_of(lone, 4, now_ns=9_000_000), frame_of(lone, 5, now_ns=1)]
+    lone.publish(later, alone=False)
+    assert [each.sequence for each, _, _ in lone.delivered[11]] == [2, *([4] if name == "JMSTimestamp" else [])]
     lone.give(Unsubscribe(11, 1))
     assert lone.broker.profiles.clients.untimely == 0
 

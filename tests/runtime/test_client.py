@@ -190,7 +190,8 @@ def test_requests_and_answers() -> None:
 
 
 def test_advertisements_and_queries() -> None:
-    """DSC-01..05: found by SQL and XPath from another broker, withdrawn, refused; said again elsewhere."""
+    """DSC-01..05, TRD-06: found by SQL, a constraint and XPath from another broker, withdrawn, refused; said again
+    elsewhere."""
 
     async def scenario() -> None:
         async with two_sites() as (one, other), one.client("asker") as asker, other.client("shop") as shop:
@@ -212,6 +213,19 @@ def test_advertisements_and_queries() -> None:
                 answer = await asker.query(sql="SELECT speed, site FROM adverts WHERE speed > 10")
             assert answer.columns == ("speed", "site") and answer.rows[0].values == (30, "paris")
             assert answer.matched == 1 and answer.rows[0].home == other.address
+            wanted = "speed > 10 and 'ris' ~ site"
+            answer = await asker.query(constraint=wanted, properties=["site", "floor"], limit=1)
+            assert answer.columns == ("site", "floor") and answer.rows[0].values == ("paris", None)
+            (whole,) = (await asker.query(constraint=wanted)).rows
+            assert whole.properties == {"speed": 30, "site": "paris"}
+            with pytest.raises(InvalidConstraint) as caught:
+                await asker.query(constraint="speed = 10")
+            assert caught.value.position == 6
+            for wrong in ({"properties": "site"}, {"properties": [""]}, {"limit": -1}):
+                with pytest.raises(LocalProtocolError, match=next(iter(wrong))[:7]):
+                    await asker.query(constraint="", **wrong)
+            with pytest.raises(LocalProtocolError, match="go with constraint"):
+                await asker.query(sql="SELECT * FROM adverts", limit=1)
             (menu,) = (await asker.query(xpath="/menu")).rows
             assert menu.xml == "<menu><dish>soup</dish></menu>"
             await shop.withdraw("printer")

@@ -170,6 +170,8 @@ def test_rules_decide_the_first_that_fits(users_text: str) -> None:
             ):
                 with pytest.raises(AccessDenied, match="do not allow to publish"):
                     await alice.publish(reliable=True, **content)
+            with pytest.raises(AccessDenied, match="do not allow to publish"):
+                await alice.request(topic="weather")
             with pytest.raises(AccessDenied, match="watch"):
                 await alice.watch(Event(topic="quotes.ibm"))
             with pytest.raises(AccessDenied, match="ask"):

@@ -37,7 +37,7 @@ def test_brokers_that_are_killed_lose_and_repeat_nothing(tmp_path: Path) -> None
     file.write_text(CHAIN)
     with veena("network", "up", str(file), "--json", "--restart", "--data", str(tmp_path / "run")) as network:
         places = {line["address"]: line for line in (network.told() for _ in range(3))}
-        assert network.told() == {"ready": True}
+        assert network.told()["ready"]
         asyncio.run(_publish_while_killing(network, places))
 
 

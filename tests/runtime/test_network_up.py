@@ -47,7 +47,8 @@ def pids(network: Started, labels: list[str]) -> dict[str, int]:
     assert sorted(line["address"] for line in found) == labels
     assert all(set(line) == {"address", "pid", "url"} for line in found)
     assert len({line["url"] for line in found}) == len(labels)
-    assert network.told() == {"ready": True}
+    ready = network.told()
+    assert ready["ready"] is True and ready["control"].endswith("control.json")
     return {line["address"]: line["pid"] for line in found}
 
 

@@ -101,6 +101,7 @@ def test_engines_and_types_of_an_event() -> None:
     assert engines_of(Event(topic="t", integer=0, tags={"a": "b"}, xml="<a/>")) == ["integer", "topic", "tags", "xpath"]
     assert engines_of(Event(properties={"a": 1})) == ["constraint"]
     assert event_type(Event(headers={"type_name": "A"})) == "A"
+    assert event_type(Event(headers={"type_name": "A", "$type_name": "B"})) == "B", "as the engine `constraint` sees it"
     assert event_type(Event()) is None
 
 

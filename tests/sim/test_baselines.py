@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from veena.address import Address
 from veena.errors import InvalidAddress
+from veena.runtime.graph import Graph, complete_graph, graph_of, hops_from, is_connected, make_graph, ring_lattice
 from veena.runtime.network_file import Network, load_network, make_network
 from veena.sim.baselines import Baselines
 from veena.sim.generate import generate
-from veena.sim.graph import Graph, complete_graph, graph_of, hops_from, is_connected, make_graph, ring_lattice
 from veena.sim.steiner import mehlhorn, shortest_path_union, small_tree, takahashi_matsuyama
 
 NETWORKS = Path(__file__).parents[2] / "networks"

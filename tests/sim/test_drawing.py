@@ -10,11 +10,11 @@ import pytest
 from lxml import etree
 
 from veena.errors import InvalidAddress
+from veena.runtime.layout import RADIUS, Box, lay_out
 from veena.runtime.network_file import Network, load_network, make_network
 from veena.sim.drawing import Disc, Frame, draw, draw_png, draw_svg
 from veena.sim.generate import generate
 from veena.sim.growth import Growth, fit_logarithm, measure_growth, plot_growth
-from veena.sim.layout import RADIUS, Box, lay_out
 
 NETWORKS = Path(__file__).parent.parent.parent / "networks"
 SVG = "{http://www.w3.org/2000/svg}"

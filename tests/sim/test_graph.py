@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veena.errors import InvalidAddress
-from veena.runtime.network_file import Network, make_network, partitions
-from veena.sim.generate import generate
-from veena.sim.graph import (
+from veena.runtime.graph import (
     Graph,
     clustering_coefficient,
     complete_graph,
@@ -27,7 +25,9 @@ from veena.sim.graph import (
     shortest_way,
     statistics,
 )
-from veena.sim.improve import improve
+from veena.runtime.improve import improve
+from veena.runtime.network_file import Network, make_network, partitions
+from veena.sim.generate import generate
 
 
 def test_known_values() -> None:

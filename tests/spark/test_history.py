@@ -15,6 +15,7 @@ import veena.testing
 from tests.cli.command import veena as command
 from tests.runtime.store_desk import Desk
 from tests.spark.stored import stored_tables, write_archive
+from veena.cli.dashboard import archived_history
 from veena.errors import PipelineError
 from veena.event import EventId
 from veena.spark.history import Kind, constraint_text, history, profiles_as_of
@@ -71,6 +72,16 @@ def test_the_archive_gives_what_brokers_give(past: tuple[Path, Path, datetime], 
     assert [row["broker"] for row in late] == ["a.2"] * 2
     with pytest.raises(PipelineError, match="consumed"):
         history(spark, str(archive), "ann", "eaten")  # type: ignore[arg-type]
+
+
+def test_the_portal_shows_the_same_the_newest_first(past: tuple[Path, Path, datetime], spark: SparkSession) -> None:
+    """DIS-07: what `veena dashboard --archive` shows of a client."""
+    directory, archive, _ = past
+    rows = archived_history(archive, "ann")
+    for kind in ("consumed", "produced"):
+        found = [EventId.parse(row["id"]) for row in rows if row["kind"] == kind]
+        assert found[::-1] == of_brokers(directory, "ann", kind)
+    assert [row["at"] for row in rows] == sorted((row["at"] for row in rows), reverse=True)
 
 
 def test_profiles_as_of_a_time(past: tuple[Path, Path, datetime], spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veena.cli import demo_collaboratory
 from veena.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,12 +27,15 @@ NETWORK = Path(__file__).parents[3] / "networks" / "ges-22-linked.toml"
 
 
 def demo(
+    context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Run once and leave the report in --out.")] = True,
     out: Annotated[Path, typer.Option("--out", help="The folder for the report.")] = Path("out/demo"),
     events: Annotated[int, typer.Option(min=1, help="Events at each match rate.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """22 broker processes and 102 clients, each delivery checked, archived and audited on Spark; then a bad day."""
+    if context.invoked_subcommand is not None:
+        return
     from rich.console import Console
 
     from veena.cli import demo_pipeline
@@ -96,7 +100,10 @@ def _clear(out: Path) -> None:
 
 
 def register(main: typer.Typer) -> None:
-    main.command()(demo)
+    app = typer.Typer(invoke_without_command=True)
+    app.callback()(demo)
+    app.command()(demo_collaboratory.collaboratory)
+    main.add_typer(app, name="demo")
 
 
 def _network() -> tuple[Network, tuple[int, ...], tuple[int, ...]]:

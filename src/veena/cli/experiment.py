@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from veena.bench.induced_roam import Outcome
     from veena.runtime.network_file import Network
 
 #: The networks of the GES paper, beside the sources; an installed package generates all that it measures.
@@ -132,6 +137,90 @@ def discovery_command(
         discovery_report.show(lines, upkeep)
     if check and any(line.faults for line in lines):
         raise typer.Exit(1)
+
+
+@experiment.command("collaboratory")
+def collaboratory_command(
+    out: Annotated[Path | None, typer.Option(help="Where collaboratory.json and collaboratory.png go.")] = None,
+    quick: Annotated[bool, typer.Option(help="1, 8 and 64 users, fewer events.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 when something is missing or wrong.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array of rows.")] = False,
+) -> None:
+    """Latency against the number of users, near and far, with and without aggregation: the thesis' missing chapter."""
+    from rich.console import Console
+
+    from veena.bench import collaboratory, collaboratory_report
+
+    if out is not None:
+        collaboratory_report.prepare(out)
+    scale = collaboratory.QUICK if quick else collaboratory.Scale()
+    with TemporaryDirectory(prefix="veena-experiment-") as directory, Console(stderr=True).status("brokers") as status:
+        rows = asyncio.run(collaboratory.measure(Path(directory), scale, status.update))
+    if out is not None:
+        lines = json.dumps([row.plain() for row in rows], indent=2)
+        (out / "collaboratory.json").write_text(lines + "\n", encoding="utf-8")
+        collaboratory_report.draw(rows, out / "collaboratory.png")
+    if as_json:
+        print(json.dumps([row.plain() for row in rows]))
+    else:
+        collaboratory_report.show(rows)
+    if check and any(row.faults for row in rows):
+        raise typer.Exit(1)
+
+
+@experiment.command("induced-roam")
+def induced_roam_command(
+    events: Annotated[int, typer.Option(help="Events before the roam and after it.", min=1)] = 40,
+    quick: Annotated[
+        bool, typer.Option(help="Boston alone: the two minutes after a roam in which stragglers are sent are skipped.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 when an event is lost or comes twice.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Ten clients in Boston at the broker in Syracuse, then at one of their own: what crosses the long line."""
+    from rich.console import Console
+
+    from veena.bench.induced_roam import Operator, measure
+    from veena.client import connect
+    from veena.services.adviser_live import Adviser
+
+    def adviser(urls: Sequence[str], operator: Operator) -> Adviser:
+        return Adviser(urls, connect, operator)
+
+    with TemporaryDirectory(prefix="veena-experiment-") as directory, Console(stderr=True).status("brokers") as status:
+        outcome = asyncio.run(measure(Path(directory), adviser, events, status.update, quick))
+    if as_json:
+        print(json.dumps(asdict(outcome)))
+    else:
+        _show_roam(outcome)
+    if check and not outcome.is_sound:
+        raise typer.Exit(1)
+
+
+def _show_roam(outcome: Outcome) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(outcome.proposal, highlight=False, markup=False)
+    for step in outcome.steps:
+        console.print(f"  {step}", highlight=False, markup=False)
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("roam", "events", "copies", "bytes", "Boston ms", "others ms"):
+        table.add_column(column, justify="left" if column == "roam" else "right")
+    for phase in outcome.phases:
+        others = f"{phase.others_ms:.1f}" if phase.others_ms else "-"
+        figures = (f"{phase.copies:.1f}", f"{phase.bytes:,.0f}", f"{phase.boston_ms:.1f}", others)
+        table.add_row(phase.name, str(phase.events), *figures)
+    console.print(table)
+    console.print("copies and bytes: over the line to Boston, an event; ms: mean latency", highlight=False)
+    console.print(
+        f"{outcome.expected:,} deliveries to {outcome.clients} clients: {outcome.missing} missing, {outcome.repeated}"
+        f" repeated, {outcome.out_of_order} out of order",
+        highlight=False,
+        style=None if outcome.is_sound else "bold red",
+    )
 
 
 def _networks(

@@ -50,6 +50,9 @@ def advertise(
 def query(
     sql: Annotated[str | None, typer.Argument(help="SELECT ... FROM adverts WHERE ...")] = None,
     xpath: Annotated[str | None, typer.Option("--xpath", help="An XPath over documents instead.")] = None,
+    constraint: Annotated[
+        str | None, typer.Option("--constraint", help="The Trader Constraint Language over properties instead.")
+    ] = None,
     realm: Realm = "system",
     ids: Annotated[bool, typer.Option("--ids", help="Only who offers it, and under which name.")] = False,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for answers.")] = 2.0,
@@ -60,14 +63,18 @@ def query(
     as_json: JsonOption = False,
 ) -> None:
     """Find advertisements; exit code 1 when a part of the network did not answer in time (it is named)."""
-    run(_ask(client(url, client_id, user, ca), sql, xpath, realm, not ids, timeout, as_json))
+    asked = {"sql": sql, "xpath": xpath, "constraint": constraint}
+    run(_ask(client(url, client_id, user, ca), asked, realm, not ids, timeout, as_json))
 
 
 async def _ask(
-    client: Client, sql: str | None, xpath: str | None, realm: str, full: bool, timeout: float, as_json: bool
+    client: Client, asked: dict[str, str | None], realm: str, full: bool, timeout: float, as_json: bool
 ) -> None:
     async with client:
-        answer = await client.query(sql=sql, xpath=xpath, realm=realm, full=full, timeout=timeout)
+        answer = await client.query(
+            sql=asked["sql"], xpath=asked["xpath"], constraint=asked["constraint"],
+            realm=realm, full=full, timeout=timeout,
+        )  # fmt: skip
     silent = [".".join(map(str, unit)) for unit in answer.silent]
     if as_json:
         for row in answer.rows:

@@ -44,7 +44,7 @@ def up(
     """Start a process for every broker of a network file and stay until stopped (Ctrl-C stops all of them).
 
     Ports are picked where the file gives none. With --json there is a line for every broker that listens,
-    {"address", "pid", "url"}, then {"ready": true} when each is in reach of all others.
+    {"address", "pid", "url"}, then {"ready": true, "control": FILE} when each is in reach of all others.
     """
     from veena.runtime.fleet import Fleet
     from veena.runtime.network_file import load_network
@@ -75,7 +75,9 @@ def up(
 
 
 async def _until_stopped(fleet: Fleet, say: _Voice) -> int:
-    """Start, tell, and wait for a signal, or until no broker is left."""
+    """Start, tell, and wait for a signal, or until no broker is left; meanwhile brokers may be added."""
+    from veena.runtime.fleet_control import ControlServer
+
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -91,9 +93,10 @@ async def _until_stopped(fleet: Fleet, say: _Voice) -> int:
             await start
         return 0
     start.result()
-    say.ready(fleet)
     gone = loop.create_task(fleet.wait_all_gone())
-    await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
+    async with ControlServer(fleet) as control:
+        say.ready(fleet, control)
+        await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
     return EXIT_BROKEN if gone.done() and not stopped.is_set() else 0
 
 
@@ -131,17 +134,18 @@ class _Voice:
         if self._as_json:
             print(json.dumps({"address": member.label, "pid": member.pid, "url": member.url}), flush=True)
         elif self._is_ready:
-            print(f"{member.label} was started again, pid {member.pid}", flush=True)
+            how = "was started again" if member.starts > 1 else f"was added at {member.url}"
+            print(f"{member.label} {how}, pid {member.pid}", flush=True)
 
     def gone(self, member: Member, code: int) -> None:
         self.losses += 1
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         print(f"veena: broker {member.label} ended ({how}); its log is {member.log}", file=sys.stderr, flush=True)
 
-    def ready(self, fleet: Fleet) -> None:
+    def ready(self, fleet: Fleet, control: Path) -> None:
         self._is_ready = True
         if self._as_json:
-            print(json.dumps({"ready": True}), flush=True)
+            print(json.dumps({"ready": True, "control": str(control)}), flush=True)
             return
         from rich.console import Console
         from rich.table import Table
@@ -151,7 +155,7 @@ class _Voice:
             table.add_row(member.label, member.url, str(member.pid))
         Console().print(table)
         print(f"all {len(fleet.members)} brokers are in reach of each other; logs and stores are in {self._directory}")
-        print("Ctrl-C stops all of them", flush=True)
+        print(f"{control} lets `veena advise` add brokers and links; Ctrl-C stops all of them", flush=True)
 
 
 def register(root: typer.Typer) -> None:

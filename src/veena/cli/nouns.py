@@ -10,8 +10,9 @@ import importlib
 import typer
 
 NOUNS: tuple[str, ...] = (
-    "demo", "broker", "network", "users", "messages", "find", "locate", "status", "topology", "trace", "explain",
-    "pipeline", "cluster", "sim", "bench", "experiment",
+    "demo", "broker", "network", "users", "dictionary", "messages", "find", "trader", "services", "locate",
+    "status", "topology", "trace", "explain", "advise", "dashboard", "pipeline", "cluster", "sim", "bench",
+    "experiment",
 )  # fmt: skip
 
 

@@ -161,8 +161,8 @@ def generate(
 @app.command()
 def statistics(file: FileArgument, as_json: JsonOption = False) -> None:
     """Pathlength and clustering coefficient of a network."""
+    from veena.runtime.graph import statistics as measure
     from veena.runtime.network_file import load_network
-    from veena.sim.graph import statistics as measure
 
     found = measure(load_network(file), sample=500)
     values = {name: getattr(found, name) for name in found.__dataclass_fields__}

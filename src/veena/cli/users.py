@@ -51,5 +51,36 @@ def check(file: Annotated[Path, typer.Argument(help="A users file.", show_defaul
     typer.echo(f"{file}: it can be used")
 
 
+@app.command()
+def categories(
+    names: Annotated[list[str] | None, typer.Argument(help="Only these categories.", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Categories of your own: [category.NAME].")] = None,
+    dictionary: Annotated[Path | None, typer.Option("--dictionary", help="An event dictionary of your own.")] = None,
+    roles: Annotated[bool, typer.Option("--roles", help="Print the roles for the brokers' users file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what categories of clients of a collaboratory may do, or write their roles for a users file."""
+    from veena.services.access import AccessControl
+    from veena.services.dictionary import Dictionary
+
+    access = AccessControl.load(file, None if dictionary is None else Dictionary.load(dictionary))
+    chosen = names or list(access.categories)
+    if roles:
+        typer.echo(access.roles_toml(chosen), nl=False)
+        return
+    powers = {name: access.powers(name) for name in chosen}
+    if as_json:
+        shown = {name: {"publish": p.publish, "read": p.read, "may": p.may} for name, p in powers.items()}
+        typer.echo(json.dumps(shown, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("category", "publishes", "reads", "may also", show_lines=True)
+    for name, each in powers.items():
+        table.add_row(name, *("\n".join(column) for column in (each.publish, each.read)), ", ".join(each.may))
+    Console(file=sys.stdout).print(table)
+
+
 def register(main: typer.Typer) -> None:
     main.add_typer(app, name="users")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import msgspec
 
 from veena.address import LEVEL_NAMES, MAX_LEVELS, level_name
+from veena.core.advert import MAX_PROPERTY_NAME
+from veena.core.discovery_frames import MAX_COLUMNS
 from veena.core.whereabouts import INTERNAL
 from veena.errors import InvalidConstraint, LocalProtocolError
 from veena.event import Value
+from veena.matching.constraint_text import parse_constraint
 from veena.matching.engine import Constraint
 
 #: A durable subscription without a name of its own has its constraint as its name up to this length.
@@ -79,6 +82,27 @@ def constraint_of(
         named = ", ".join(engine for engine, _ in found) or "nothing"
         raise InvalidConstraint(named, 0, "name one of topic, tags, integer, xpath and constraint")
     return found[0]
+
+
+def asked_in(
+    sql: str | None, xpath: str | None, constraint: str | None, properties: Sequence[str], limit: int
+) -> tuple[Literal["sql", "xpath", "constraint"], str]:
+    """The language and the text that the arguments of `query` name."""
+    if [sql, xpath, constraint].count(None) != 2:
+        raise LocalProtocolError("a query needs sql=..., xpath=... or constraint=..., one of them")
+    if constraint is None:
+        if properties or limit:
+            raise LocalProtocolError("properties and limit go with constraint=...: SQL names its columns and its LIMIT")
+        return ("xpath", xpath or "") if sql is None else ("sql", sql)
+    if isinstance(properties, str) or len(properties) > MAX_COLUMNS:
+        raise LocalProtocolError(f"properties {properties!r:.80}: expected a list of at most {MAX_COLUMNS} names")
+    for name in properties:
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_PROPERTY_NAME:
+            raise LocalProtocolError(f"property {name!r:.80}: expected a name of 1 to {MAX_PROPERTY_NAME} characters")
+    if not 0 <= limit < 1 << 32:
+        raise LocalProtocolError(f"limit {limit}: expected 1 or more, or 0 for all")
+    parse_constraint(constraint)  # says exactly what is wrong with it
+    return "constraint", constraint
 
 
 def level_of(scope: str, what: str) -> int:

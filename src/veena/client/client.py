@@ -13,11 +13,9 @@ while it is attached.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 import ssl
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -29,8 +27,9 @@ import veena
 from veena import matching
 from veena.address import Address
 from veena.client import past
-from veena.client.arguments import Content, constraint_of, durable_name, level_of, since_ns
-from veena.client.past import Explanation, TraceAnswer
+from veena.client.arguments import Content, asked_in, constraint_of, durable_name, level_of, since_ns
+from veena.client.callbacks import Callback, call_with_each
+from veena.client.past import Explanation, SentAway, TraceAnswer
 from veena.client.questions import QueryAnswer, Watch
 from veena.client.session import Greeting, Session
 from veena.client.subscription import Subscription
@@ -46,7 +45,7 @@ from veena.core.client_frames import (
 from veena.core.discovery_boundary import DEFAULT_LEASE_S, Scalar
 from veena.core.requests import CORRELATION, REPLY_TO
 from veena.core.whereabouts import INTERNAL
-from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOut, VeenaError
+from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOut
 from veena.event import DEFAULT_PRIORITY, Event, EventId, Value, check_client_id
 from veena.runtime.locate import locator_url
 from veena.runtime.transport_url import parse_url
@@ -61,10 +60,8 @@ ANSWER_S = 2.0
 #: Beyond the broker's own deadline: it says itself that nobody answered.
 GRACE_S = 5.0
 
-Callback = Callable[[Event], Awaitable[None] | None]
 T = TypeVar("T")
 _properties = msgspec.msgpack.Encoder(order="sorted")
-logger = logging.getLogger("veena.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +146,14 @@ class Client:
         self._reconnect = reconnect
         self._is_named = is_named
         self._session_: Session | None = None
+        self._on_attached: list[Callable[[], None]] = []
         self._callbacks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> Client:
         """Attach to the first broker that answers."""
         if self._session_ is None:
             session = Session(self._urls, self._greeting, self._secrets, self._reconnect)
+            session.on_attached = self._on_attached
             try:
                 await session.start(self._timeout)
             except BaseException:
@@ -207,6 +206,10 @@ class Client:
     async def wait_connected(self, timeout: float | None = None) -> None:
         """Wait until a broker has let it in again."""
         await self._session.wait_attached(timeout)
+
+    def on_attached(self, callback: Callable[[], None]) -> None:
+        """Call this whenever a broker has let the client in; where it is then says `broker`."""
+        self._on_attached.append(callback)
 
     async def move(self, url: str | Sequence[str], timeout: float = CONNECT_S) -> None:
         """Go to another broker: what is kept for durable subscriptions follows, and nothing comes twice."""
@@ -272,7 +275,7 @@ class Client:
         )  # fmt: skip
         session.add(found)
         if on_event is not None:
-            task = asyncio.get_running_loop().create_task(_call_with_each(found, on_event))
+            task = asyncio.get_running_loop().create_task(call_with_each(found, on_event))
             self._callbacks.add(task)
             task.add_done_callback(self._callbacks.discard)
         try:
@@ -422,22 +425,26 @@ class Client:
         sql: str | None = None,
         xpath: str | None = None,
         namespaces: Mapping[str, str] | None = None,
+        constraint: str | None = None,
+        properties: Sequence[str] = (),
+        limit: int = 0,
         realm: str = "system",
         full: bool = True,
         timeout: float = ANSWER_S,
     ) -> QueryAnswer:
-        """Find advertisements, by SQL over their properties or by XPath over their documents."""
-        if (sql is None) == (xpath is None):
-            raise LocalProtocolError("a query needs sql=... or xpath=..., one of them")
+        """Find advertisements, by SQL or a constraint over their properties or by XPath over their documents.
+
+        With a constraint the answer has the `properties` that are named, or all, of at most `limit` advertisements.
+        """
+        language, text = asked_in(sql, xpath, constraint, properties, limit)
         session = self._session
         await session.wait_attached(timeout)
         number = session.new_number()
         future = session.questions.query(number)
-        language: Literal["sql", "xpath"] = "xpath" if sql is None else "sql"
         session.send(
             AskQuery(
-                number, language, sql or xpath or "", level_of(realm, "realm"), full,
-                tuple(sorted((namespaces or {}).items())), max(1, round(timeout * 1000)),
+                number, language, text, level_of(realm, "realm"), full, tuple(sorted((namespaces or {}).items())),
+                max(1, round(timeout * 1000)), tuple(properties), limit,
             )
         )  # fmt: skip
         return await _answer(future, timeout, f"query {number}")
@@ -460,6 +467,17 @@ class Client:
         """The network as the broker sees it."""
         return await past.topology(self._session, timeout)
 
+    async def clients(self, *, timeout: float = past.REPORT_S) -> dict[str, Any]:
+        """Who is attached to the broker: from where, how far away, with how much traffic."""
+        return await past.attached(self._session, timeout)
+
+    async def send_away(
+        self, clients: Sequence[str], url: str | Sequence[str], *, reason: str = "", timeout: float = past.REPORT_S
+    ) -> SentAway:
+        """Let clients of the broker go to another one, with what is kept for them; needs the right `move`."""
+        urls = (url,) if isinstance(url, str) else tuple(url)
+        return await past.send_away(self._session, clients, urls, reason, timeout)
+
 
 async def _answer(future: asyncio.Future[T], timeout: float, what: str) -> T:
     """What the broker says; it keeps deadlines itself, so this only catches one that does not."""
@@ -470,16 +488,3 @@ async def _answer(future: asyncio.Future[T], timeout: float, what: str) -> T:
         if isinstance(error, TimedOut):
             raise
         raise TimedOut(f"{what}: the broker said nothing within {timeout + GRACE_S:g} seconds") from None
-
-
-async def _call_with_each(subscription: Subscription, callback: Callback) -> None:
-    try:
-        async for event in subscription:
-            try:
-                result = callback(event)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception:
-                logger.exception("the function that is called with the events of %r failed", subscription)
-    except VeenaError as error:
-        logger.info("%r is over: %s", subscription, error)

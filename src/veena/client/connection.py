@@ -173,6 +173,8 @@ class Connection:
     def heard_heartbeat(self, frame: Heartbeat) -> None:
         if frame.echo_ns:
             self.round_trip_s = (time.monotonic_ns() - frame.echo_ns) / 1e9
+            if frame.sent_ns:
+                self.send(Heartbeat(0, frame.sent_ns))  # the broker measures the way as well
 
     def close(self, farewell: Farewell | None, reason: str) -> None:
         """Send what was written and a last word, then close."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from veena.address import Address, Unit, format_address
 from veena.core.ask_frames import (
     MAX_QUESTION_MS,
+    MAX_SENT_AWAY,
     AskExplain,
+    AskMove,
     AskReport,
     AskTrace,
     HopRow,
     TellExplained,
+    TellMoved,
     TellReport,
     TellTraced,
 )
@@ -81,6 +84,14 @@ class Explanation(_Known):
         return self.reason is Reason.DELIVERED
 
 
+@dataclass(frozen=True, slots=True)
+class SentAway:
+    """Clients that their broker told to go elsewhere, and those that it does not have."""
+
+    sent: tuple[str, ...]
+    absent: tuple[str, ...]
+
+
 @dataclass(slots=True, eq=False)
 class _Gathered:
     future: asyncio.Future[Any]
@@ -133,6 +144,10 @@ class PastQuestions:
             raise RemoteProtocolError(f"report {frame.number} is no JSON: {error}") from None
         self._resolve(frame.number, report)
 
+    def hear_moved(self, frame: TellMoved) -> None:
+        if frame.number in self._open:
+            self._resolve(frame.number, frame)
+
     def hear_refused(self, number: int, error: VeenaError) -> None:
         found = self._open.pop(number, None)
         if found is not None:
@@ -182,7 +197,27 @@ async def topology(session: Session, timeout: float) -> dict[str, Any]:
     return found
 
 
-async def _ask(session: Session, frame: AskTrace | AskExplain | AskReport, timeout: float, what: str) -> Any:
+async def attached(session: Session, timeout: float) -> dict[str, Any]:
+    await session.wait_attached(timeout)
+    found: dict[str, Any] = await _ask(session, AskReport(session.new_number(), "clients"), timeout, "list of clients")
+    return found
+
+
+async def send_away(
+    session: Session, clients: Sequence[str], urls: tuple[str, ...], reason: str, timeout: float
+) -> SentAway:
+    sent: list[str] = []
+    absent: list[str] = []
+    for at in range(0, len(clients), MAX_SENT_AWAY):
+        await session.wait_attached(timeout)
+        frame = AskMove(session.new_number(), tuple(clients[at : at + MAX_SENT_AWAY]), urls, reason)
+        answer: TellMoved = await _ask(session, frame, timeout, "sending clients elsewhere")
+        sent += answer.sent
+        absent += answer.absent
+    return SentAway(tuple(sent), tuple(absent))
+
+
+async def _ask(session: Session, frame: AskTrace | AskExplain | AskReport | AskMove, timeout: float, what: str) -> Any:
     past = session.questions.past
     future = past.ask(frame.number)
     session.send(frame)

@@ -214,6 +214,9 @@ class Questions:
 
     def hear_refused(self, frame: TellRefused) -> None:
         error = AccessDenied(frame.reason) if frame.why == "denied" else Refused(frame.reason)
+        request = self._requests.pop(frame.number, None)
+        if request is not None:
+            _fail(request.future, error)
         query = self._queries.pop(frame.number, None)
         if query is not None:
             _fail(query.future, error)

@@ -23,7 +23,7 @@ from veena.client.outbox import Outbox
 from veena.client.places import Places
 from veena.client.questions import Questions
 from veena.client.subscription import Subscription
-from veena.core.ask_frames import TellExplained, TellReport, TellTraced
+from veena.core.ask_frames import TellExplained, TellMoved, TellReport, TellTraced
 from veena.core.client_frames import (
     Acknowledged,
     AskForget,
@@ -106,6 +106,8 @@ class Session:
         self.connections = 0
         #: Events that brokers dropped because this client did not read.
         self.dropped = 0
+        #: Called when a broker has let the client in.
+        self.on_attached: list[Callable[[], None]] = []
         #: Why no broker could be reached, by its URL.
         self.faults: dict[str, str] = {}
         #: What the subscriptions have had that go with their session.
@@ -220,6 +222,8 @@ class Session:
         self.outbox.attached(connection, welcome)
         self._attached.set()
         self._places.attached(url)
+        for callback in self.on_attached:
+            callback()
 
     def _say_watch_later(self, number: int) -> None:
         watch = self.questions.watches[number]
@@ -294,6 +298,13 @@ class Session:
         )
         if each.durable:
             each.home = self.welcome.address
+
+    def rescope(self, who: Subscription) -> None:
+        """A subscription reaches further, or less far, than before: it is made anew at the broker."""
+        if who.number in self.subscriptions and self.is_attached:
+            who.detached()
+            self.send(AskUnsubscribe(who.number))
+            self._say_subscription(who)
 
     async def leave(self, who: Subscription, for_good: bool) -> None:
         """A subscription is over; a durable one is kept unless it is for good."""
@@ -469,6 +480,7 @@ _HANDLERS: dict[type[Frame], Callable[[Session, Any], None]] = {
     TellTraced: lambda session, frame: session.questions.past.hear_traced(frame),
     TellExplained: lambda session, frame: session.questions.past.hear_explained(frame),
     TellReport: lambda session, frame: session.questions.past.hear_report(frame),
+    TellMoved: lambda session, frame: session.questions.past.hear_moved(frame),
     TellRedirect: Session._heard_redirect,
     Heartbeat: Session._heard_heartbeat,
     Farewell: Session._heard_farewell,

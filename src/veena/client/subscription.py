@@ -38,6 +38,7 @@ class Serves(Protocol):
     def crowded(self, who: Subscription, is_crowded: bool) -> None: ...
     def acknowledge(self, who: Subscription, ids: Sequence[EventId]) -> None: ...
     async def leave(self, who: Subscription, for_good: bool) -> None: ...
+    def rescope(self, who: Subscription) -> None: ...
     @property
     def levels(self) -> int: ...
 
@@ -101,6 +102,11 @@ class Subscription:
     def scope(self) -> int:
         """How far it reaches, as a level: 1 is the cluster."""
         return self.reach or self._client.levels
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more comes: it was closed, refused, or its client was closed."""
+        return self._is_closed
 
     @property
     def is_active(self) -> bool:
@@ -176,6 +182,14 @@ class Subscription:
         if not self._is_closed:
             await self._client.leave(self, for_good=False)
             self.ended(None)
+
+    def rescope(self, scope: int) -> None:
+        """Reach another way around from now on: a level, 1 for the cluster, or 0 for the whole system."""
+        if self.durable or self.group:
+            raise LocalProtocolError(f"{self!r}: what is durable or shared keeps its scope; make another one")
+        if scope != self.reach and not self._is_closed:
+            self.reach = scope
+            self._client.rescope(self)
 
     async def delete(self) -> None:
         """End it for good, durable or not."""

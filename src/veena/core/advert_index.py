@@ -25,7 +25,7 @@ from lxml import etree
 from veena.core.advert import document_of, read_properties
 from veena.core.discovery_boundary import Scalar
 from veena.core.discovery_frames import Advertisement
-from veena.matching.condition import Comparison, In, Like, attribute_names
+from veena.matching.condition import Comparison, Contains, In, Like, MemberOf, attribute_names
 from veena.matching.document import parse_document
 from veena.matching.formula import All, EqualTo, Formula, InRange, Number, OneOf, Presence
 from veena.matching.formula import Any as AnyOf
@@ -140,6 +140,13 @@ class AdvertIndex:
         found = [self._equal[field, _NUMBER, value] for value in numbers[start:end]]
         return [*found, *self._left_out(field)]
 
+    def spread(self, field: Field, low: Number | None, high: Number | None) -> int:
+        """How many different numbers of the field lie there: at least so many advertisements have one."""
+        numbers = self._numbers.get(field, [])
+        return (len(numbers) if high is None else bisect_right(numbers, high)) - (
+            0 if low is None else bisect_left(numbers, low)
+        )
+
     def beginning(self, field: Field, prefix: str) -> list[Postings]:
         """Those with a text of a property that begins so."""
         texts = self._texts.get(field, [])
@@ -227,9 +234,9 @@ def joined(sources: Iterable[Sources]) -> Sources:
 
 
 def sql_sources(formula: Formula, index: AdvertIndex) -> Sources:
-    """Where every advertisement is that the condition of a WHERE can be true of."""
+    """Where every advertisement is that a condition, of a WHERE or a constraint, can be true of."""
     if isinstance(formula, All):
-        return cheapest(sql_sources(part, index) for part in formula.parts)
+        return _all_sources(formula, index)
     if isinstance(formula, AnyOf):
         return joined(sql_sources(part, index) for part in formula.parts)
     if isinstance(formula, EqualTo):
@@ -242,10 +249,20 @@ def sql_sources(formula: Formula, index: AdvertIndex) -> Sources:
         return index.present(("p", formula.name)) if formula.present else None
     if isinstance(formula.condition, Like) and not formula.negated:
         return index.beginning(("p", formula.condition.attribute.name), _beginning(formula.condition))
-    if isinstance(formula.condition, Comparison | In | Like):
+    if isinstance(formula.condition, Comparison | In | Like | Contains | MemberOf):
         # A comparison with what is missing is unknown, and so is its NOT.
         return cheapest(index.present(("p", name)) for name in attribute_names(formula.condition))
     return None
+
+
+def _all_sources(formula: All, index: AdvertIndex) -> Sources:
+    """The cheapest part; ranges last, and only while they can be cheaper: to gather a wide one takes its length."""
+    ranges = [part for part in formula.parts if isinstance(part, InRange)]
+    found = cheapest(sql_sources(part, index) for part in formula.parts if not isinstance(part, InRange))
+    for part in ranges:
+        if found is None or index.spread(("p", part.name), part.low, part.high) < sum(map(len, found)):
+            found = cheapest([found, sql_sources(part, index)])
+    return found
 
 
 def _beginning(like: Like) -> str:

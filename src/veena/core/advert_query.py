@@ -4,7 +4,10 @@ SQL is `SELECT * | name, ... FROM adverts [WHERE condition] [ORDER BY name [ASC|
 a selector, with the selector's grammar, NULLs and complaints (docs/SELECTORS.md), so that one language asks for events
 and for advertisements. An advertisement without a column has NULL there. Values of different types stand in the order
 NULL, truth values, numbers, text, and what ties is ordered by client and name: the same items always give the same
-answer, whoever held them. An XPath asks for the documents of which its boolean value is true.
+answer, whoever held them. An XPath asks for the documents of which its boolean value is true. A constraint is the
+Trader Constraint Language over properties, with the parser that subscriptions have (TRD-06, TRD-09); the properties
+that it asks for and how many stand beside it. Properties are simple values, so a constraint over a sequence is false
+of every advertisement (TRD-02). SQL and constraints are conditions and share all that follows.
 
 Sorting and limiting are done where advertisements stand and again at the asker: the first n of all are among the first
 n of each, so what travels is bounded by the LIMIT.
@@ -23,20 +26,19 @@ import msgspec
 from veena.core.advert import document_of, read_properties
 from veena.core.advert_index import AdvertIndex, Sources, sql_sources, xpath_sources
 from veena.core.discovery_boundary import FoundAdvert, Scalar
-from veena.core.discovery_frames import MAX_QUERY, Advertisement, FoundRow
+from veena.core.discovery_frames import MAX_COLUMNS, MAX_QUERY, Advertisement, FoundRow
 from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.matching.condition import ALWAYS, Condition
 from veena.matching.condition_closures import compile_condition
 from veena.matching.condition_lexer import MAX_NUMBER_LENGTH
+from veena.matching.constraint_text import parse_constraint
 from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import SELECTOR_LEXICON, parse_selector
 from veena.matching.xpath import compile_xpath
 from veena.matching.xpath_syntax import parse
 from veena.matching.xpath_template import bind_text, read_constraint
 
-#: Columns of one SELECT, and names in one ORDER BY: as many as an advertisement has properties.
-MAX_COLUMNS = 64
 #: The table that a query is over.
 TABLE = "ADVERTS"
 RESERVED = ("SELECT", "FROM", "WHERE", "ORDER", "BY", "LIMIT", "ASC", "DESC")
@@ -57,19 +59,33 @@ class Select:
     limit: int | None
 
 
-class AdvertQuery:
-    """A query made ready; raises InvalidConstraint with the position of what is wrong."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What stands beside a constraint: the properties that are wanted, all if none is named, and how many rows."""
 
-    def __init__(self, is_sql: bool, text: str, namespaces: Mapping[str, str], full: bool) -> None:
+    columns: tuple[str, ...] = ()
+    #: 0 for no limit.
+    limit: int = 0
+
+
+class AdvertQuery:
+    """A query made ready: a SELECT, an XPath, or with a choice a constraint.
+
+    Raises InvalidConstraint with the position of what is wrong.
+    """
+
+    def __init__(
+        self, is_sql: bool, text: str, namespaces: Mapping[str, str], full: bool, choice: Choice | None = None
+    ) -> None:
         if len(text) > MAX_QUERY:
             raise InvalidConstraint(text, MAX_QUERY, f"a query has at most {MAX_QUERY} characters")
         self.full = full
         self.columns: tuple[str, ...] = EVERYTHING
         self.order: tuple[tuple[str, bool], ...] = ()
         self.limit: int | None = None
-        self._is_sql = is_sql
-        if is_sql:
-            select = parse_select(text)
+        self._is_sql = is_sql or choice is not None
+        if choice is not None or is_sql:
+            select = parse_select(text) if choice is None else _chosen(text, choice)
             self.columns, self.order, self.limit = select.columns, select.order, select.limit
             self._check = compile_condition(select.condition)
             self._formula = normal_form(select.condition)
@@ -146,6 +162,13 @@ def _rank(value: Scalar | None) -> tuple[int, Scalar]:
     if value is None:
         return 0, False
     return (1 if isinstance(value, bool) else 3 if isinstance(value, str) else 2), value
+
+
+def _chosen(text: str, choice: Choice) -> Select:
+    columns = choice.columns
+    if len(columns) > MAX_COLUMNS or len(dict.fromkeys(columns)) < len(columns):
+        raise InvalidConstraint(text, 0, f"properties {columns!r:.80}: name at most {MAX_COLUMNS}, each once")
+    return Select(columns or EVERYTHING, parse_constraint(text), (), choice.limit or None)
 
 
 # --- SELECT ---

@@ -2,6 +2,7 @@
 
     AskTrace, AskExplain --> the broker asks all others --> TellTraced (in parts), TellExplained
     AskReport            --> what the broker says of itself --> TellReport (in parts)
+    AskMove              --> the broker sends clients elsewhere --> TellMoved
 
 A question that is refused is answered by `TellRefused`. Names of units (`labels`) come from the broker's network file,
 if it has one: a client has no other way to know them.
@@ -19,9 +20,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from veena.address import MAX_LABEL_LENGTH, MAX_LEVELS
-from veena.core.client_frames import MaybeUnit, Number
+from veena.core.client_frames import MaybeUnit, Number, Urls
 from veena.core.discovery_frames import SilentUnits
-from veena.core.frames import U32, U64, ClientId, Frame, UnitPath, WireId
+from veena.core.frames import U32, U64, ClientId, Frame, Text, UnitPath, WireId
 from veena.core.notes import MAX_TEXT, Units
 
 #: Facts of one kind in one frame; a long trace comes in parts.
@@ -31,6 +32,8 @@ MAX_WAY = 256
 #: Bytes of a report in one frame: below any control frame's limit.
 MAX_REPORT = 256 << 10
 MAX_QUESTION_MS = 60_000
+#: Clients that are sent elsewhere by one frame; more are asked for one frame after the other.
+MAX_SENT_AWAY = 256
 
 Deadline = Annotated[int, Meta(ge=1, le=MAX_QUESTION_MS)]
 LongText = Annotated[str, Meta(max_length=MAX_TEXT)]
@@ -41,6 +44,7 @@ Session = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 Subscriptions = Annotated[tuple[Session, ...], Meta(max_length=1 << 12)]
 #: A client, or "" for nobody.
 MaybeClient = Annotated[str, Meta(max_length=255)]
+SomeClients = Annotated[tuple[ClientId, ...], Meta(max_length=MAX_SENT_AWAY)]
 Label = tuple[UnitPath, Annotated[str, Meta(max_length=MAX_LEVELS * (MAX_LABEL_LENGTH + 1))]]
 Labels = Annotated[tuple[Label, ...], Meta(max_length=MAX_FACTS)]
 #: How many brokers answered, by how much they remember.
@@ -99,10 +103,19 @@ class AskExplain(Frame, frozen=True):
 
 
 class AskReport(Frame, frozen=True):
-    """What does the broker say of itself: its statistics, or its map of the network?"""
+    """What does the broker say of itself: its statistics, its map of the network, or who is attached to it?"""
 
     number: Number
-    what: Literal["status", "map"]
+    what: Literal["status", "map", "clients"]
+
+
+class AskMove(Frame, frozen=True):
+    """Let these clients of the broker go to another one (FUT-07)."""
+
+    number: Number
+    clients: SomeClients
+    urls: Urls
+    reason: Text = ""
 
 
 class TellTraced(Frame, frozen=True):
@@ -138,6 +151,14 @@ class TellExplained(Frame, frozen=True):
     silent: SilentUnits = ()
     heard: Heard = ()
     labels: Labels = ()
+
+
+class TellMoved(Frame, frozen=True):
+    """Who was told to go, and who was asked for and is not here."""
+
+    number: Number
+    sent: SomeClients = ()
+    absent: SomeClients = ()
 
 
 class TellReport(Frame, frozen=True):

@@ -74,8 +74,10 @@ class View:
     wants: dict[bytes, tuple[int, Want]] = field(default_factory=dict)
     digests: dict[int, DigestTest] = field(default_factory=dict)
     next_id: int = 0
+    untimely: int = 0
 
     def clear(self) -> None:
+        self.untimely = 0
         self.is_complete = False
         self.engines.clear()
         self.wants.clear()
@@ -96,11 +98,13 @@ class View:
             raise RemoteProtocolError(f"a want of {format_address(self.unit)} cannot be read: {error}") from None
         self.engines[slot] = engine
         self.wants[want.key] = (self.next_id, want)
+        self.untimely += want.is_untimely
         self.next_id += 1
 
     def remove(self, key: bytes) -> None:
         found = self.wants.pop(key, None)
         if found is not None:
+            self.untimely -= found[1].is_untimely
             self.engines[found[1].kind, found[1].scope].remove(found[0])
 
 
@@ -114,6 +118,8 @@ class Beyond:
         self._broadcasts = top == "broadcast"
         self._looked = 0
         self._stopped = 0
+        #: Wants of other units that may tell events apart by time or id (`decisions`).
+        self.untimely = 0
 
     # --- links ---
 
@@ -127,7 +133,9 @@ class Beyond:
 
     def closed(self, connection: int, now_ns: int) -> None:
         """A link is gone."""
-        if self._views.pop(connection, None) is not None:
+        view = self._views.pop(connection, None)
+        if view is not None:
+            self.untimely -= view.untimely
             self._telling.closed(connection, now_ns)
 
     def restarted(self, now_ns: int) -> None:
@@ -154,12 +162,16 @@ class Beyond:
 
     def _take(self, view: View, frame: FarInterest, now_ns: int) -> None:
         self._check_scopes([want.scope for want in frame.added], view.link.level)
-        if frame.begins:
-            view.clear()
-        for told in frame.added:
-            view.add(_want(told))
-        for key in frame.removed:
-            view.remove(key)
+        self.untimely -= view.untimely
+        try:
+            if frame.begins:
+                view.clear()
+            for told in frame.added:
+                view.add(_want(told))
+            for key in frame.removed:
+                view.remove(key)
+        finally:
+            self.untimely += view.untimely
         if frame.state != MORE:
             view.is_complete = frame.state == COMPLETE
             view.link.send(FarHave(frame.number), now_ns)
@@ -231,6 +243,7 @@ class Beyond:
 
     def check(self) -> None:
         self._telling.check()
+        assert self.untimely == sum(view.untimely for view in self._views.values())
         for view in self._views.values():
             assert len(view.wants) <= MAX_FAR_ROWS
             assert len(view.wants) == sum(map(len, view.engines.values()))

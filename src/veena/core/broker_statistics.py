@@ -14,7 +14,7 @@ from veena.core.origin_statistics import OriginStatistics
 from veena.core.outlet import OutletStatistics
 from veena.core.profiles import ProfileStatistics
 from veena.core.quench import QuenchStatistics
-from veena.core.router import RouterStatistics
+from veena.core.router_statistics import RouterStatistics
 
 
 @dataclass(frozen=True, slots=True)

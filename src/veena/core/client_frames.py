@@ -30,6 +30,7 @@ from veena.core.discovery_frames import (
     MAX_NAMESPACES,
     MAX_QUERY,
     AdvertName,
+    Chosen,
     Document,
     Namespace,
     SilentUnits,
@@ -89,6 +90,9 @@ Reach = Annotated[int, Meta(ge=0, le=MAX_LEVELS)]
 Run = tuple[U64, U32, U32]
 Runs = Annotated[tuple[Run, ...], Meta(max_length=MAX_RUNS)]
 MaybeUnit = Annotated[tuple[Annotated[int, Meta(ge=0, le=63)], ...], Meta(max_length=MAX_LEVELS)]
+Urls = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=MAX_URL)], ...], Meta(min_length=1, max_length=MAX_URLS)
+]
 Heartbeats = Annotated[int, Meta(ge=1, le=MAX_CLIENT_HEARTBEAT_MS)]
 #: (publisher, incarnation, lane, timestamp, sequence): the last event of a stream.
 Last = tuple[ClientId, U64, Lane, U64, U32]
@@ -248,16 +252,19 @@ class AskQuery(Frame, frozen=True):
     """A client asks for advertisements."""
 
     number: Number
-    language: Literal["sql", "xpath"]
+    language: Literal["sql", "xpath", "constraint"]
     text: Annotated[str, Meta(max_length=MAX_QUERY)]
     realm: Reach
     full: bool = True
     namespaces: Annotated[tuple[Namespace, ...], Meta(max_length=MAX_NAMESPACES)] = ()
     deadline_ms: Annotated[int, Meta(ge=1, le=60_000)] = 2000
+    #: With a constraint: the properties that are wanted, all if none is named, and how many rows; 0 for no limit.
+    columns: Chosen = ()
+    limit: U32 = 0
 
 
 class TellRefused(Frame, frozen=True):
-    """What the client asked for under this number, a subscription, a query or a watch, was not done, or is over."""
+    """What the client asked for under this number, such as a subscription or a request, was not done, or is over."""
 
     number: Number
     why: Why
@@ -375,9 +382,7 @@ class TellWanted(Frame, frozen=True):
 class TellRedirect(Frame, frozen=True):
     """Go to one of these brokers instead, the first that answers; before or after the welcome."""
 
-    urls: Annotated[
-        tuple[Annotated[str, Meta(min_length=1, max_length=MAX_URL)], ...], Meta(min_length=1, max_length=MAX_URLS)
-    ]
+    urls: Urls
     reason: Text = ""
 
 

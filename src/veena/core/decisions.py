@@ -73,7 +73,7 @@ class Decisions:
             self._state = state
             self._known.clear()
         length = frame.matching_length
-        if not self._is_kept or length > MAX_SECTION or self._clients.untimely or self._interest.untimely:
+        if not self._is_kept or length > MAX_SECTION or self.is_untimely:
             return _read(frame)
         start = frame.publisher_length
         section = bytes(frame.tail[start : start + length])
@@ -89,6 +89,11 @@ class Decisions:
                 self._known.clear()
             self._known[key] = decision
         return decision
+
+    @property
+    def is_untimely(self) -> bool:
+        """Whether somebody asks for the time or the id: events that are alike then may have other receivers."""
+        return self._clients.untimely > 0 or self._interest.untimely > 0
 
     def fault(self, decision: Decision) -> str:
         """What keeps its publisher's broker from accepting it: XML that no engine would read. Empty for nothing."""

@@ -1,4 +1,4 @@
-"""Discovery: clients advertise what they offer, and others find it with SQL or XPath (DSC-01..06, IOP-04).
+"""Discovery: clients advertise what they offer, others find it with SQL, XPath or constraints (DSC-01..06, IOP-04).
 
 This composes the parts: `shelf` keeps what the host's clients advertise, `office` what a controller holds of its units,
 `advert_store` finds in both, `questions` asks and gathers. A query goes to one controller of each unit of its realm and
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from veena.address import Address, Unit, contains
 from veena.core.advert import make_advert
-from veena.core.advert_query import AdvertQuery
+from veena.core.advert_query import AdvertQuery, Choice
 from veena.core.advert_store import AdvertStore
 from veena.core.boundary import ClientDown, ClientUp, Effect, Input
 from veena.core.discovery_boundary import (
@@ -188,21 +188,24 @@ class Discovery:
             )
         if not 1 <= given.deadline_ms <= MAX_DEADLINE_MS:
             raise LocalProtocolError(f"deadline {given.deadline_ms} ms: expected 1 to {MAX_DEADLINE_MS}")
-        if given.language not in ("sql", "xpath"):
-            raise LocalProtocolError(f"language {given.language!r}: expected 'sql' or 'xpath'")
+        if given.language not in ("sql", "xpath", "constraint"):
+            raise LocalProtocolError(f"language {given.language!r}: expected 'sql', 'xpath' or 'constraint'")
         if len(given.namespaces) > MAX_NAMESPACES:
             raise LocalProtocolError(f"{len(given.namespaces)} namespaces: at most {MAX_NAMESPACES} are taken")
-        is_sql = given.language == "sql"
-        query = AdvertQuery(is_sql, given.text, given.namespaces, given.full)
+        is_sql, is_constraint = given.language != "xpath", given.language == "constraint"
+        choice = Choice(given.columns, given.limit) if is_constraint else None
+        query = AdvertQuery(is_sql, given.text, given.namespaces, given.full, choice)
         asked = self._questions.open(given.session, given.number, query, given.deadline_ms, now_ns)
         others = self._profiles.leases.siblings(self._map.levels - 1)
         parts = parts_of(self._map, given.realm, others)
         for part in parts:
             self._questions.await_part(asked, part.unit)
         namespaces = tuple(sorted(given.namespaces.items()))
-        self._pass_on(
-            Ask(self._map.host, asked, tuple(parts[:1]), is_sql, given.text, namespaces, given.full), parts, now_ns
-        )
+        ask = Ask(
+            self._map.host, asked, tuple(parts[:1]), is_sql, given.text, namespaces, given.full,
+            is_constraint=is_constraint, columns=given.columns, limit=given.limit,
+        )  # fmt: skip
+        self._pass_on(ask, parts, now_ns)
 
     def _pass_on(self, ask: Ask, parts: list[QueryPart], now_ns: int) -> None:
         """Answer what can be answered here, and send the rest to one controller of each unit, one frame each."""
@@ -235,7 +238,8 @@ class Discovery:
 
     def _answer(self, ask: Ask, part: QueryPart, now_ns: int) -> None:
         try:
-            query = AdvertQuery(ask.is_sql, ask.text, dict(ask.namespaces), ask.full)
+            choice = Choice(ask.columns, ask.limit) if ask.is_constraint else None
+            query = AdvertQuery(ask.is_sql, ask.text, dict(ask.namespaces), ask.full, choice)
         except InvalidConstraint:
             return  # its broker let it through: the asker sees a silent unit
         levels = self._map.levels

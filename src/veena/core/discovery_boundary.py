@@ -44,18 +44,21 @@ class Withdraw:
 class Query:
     """A client asks for advertisements inside its own unit of level `realm` (DSC-02, DSC-03).
 
-    `sql` is `SELECT columns FROM adverts [WHERE ...] [ORDER BY ...] [LIMIT n]`; of an `xpath` the boolean value counts.
-    Without `full` the answer holds ids alone (DSC-05).
+    `sql` is `SELECT columns FROM adverts [WHERE ...] [ORDER BY ...] [LIMIT n]`; of an `xpath` the boolean value counts;
+    a `constraint` has its columns and its limit beside it (TRD-06). Without `full` the answer holds ids alone (DSC-05).
     """
 
     session: int
     number: int
-    language: Literal["sql", "xpath"]
+    language: Literal["sql", "xpath", "constraint"]
     text: str
     realm: int
     full: bool = True
     namespaces: Mapping[str, str] = field(default_factory=dict)
     deadline_ms: int = DEFAULT_DEADLINE_MS
+    #: With a constraint: the properties that are wanted, all if none is named; and how many rows, 0 for no limit.
+    columns: tuple[str, ...] = ()
+    limit: int = 0
 
 
 DiscoveryInput = Advertise | Withdraw | Query

@@ -34,6 +34,8 @@ MAX_NAMESPACES = 32
 MAX_DEADLINE_MS = 60_000
 #: Pages that one controller sends for one query; what is beyond is counted and not sent.
 MAX_ANSWER_PAGES = 16
+#: Columns of one query: as many as an advertisement has properties.
+MAX_COLUMNS = 64
 
 AdvertName = Annotated[str, Meta(min_length=1, max_length=MAX_ADVERT_NAME)]
 #: How far: 1 is the cluster, the number of levels the whole system.
@@ -41,6 +43,8 @@ Reach = Annotated[int, Meta(ge=1, le=MAX_LEVELS)]
 #: Properties; or columns, which are fewer, with a byte for each that is NULL.
 Values = Annotated[bytes, Meta(max_length=MAX_ADVERT_PROPERTIES + 256)]
 Document = Annotated[bytes, Meta(max_length=MAX_ADVERT_XML)]
+#: Properties that a constraint asks for; none: all of them.
+Chosen = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...], Meta(max_length=MAX_COLUMNS)]
 SilentUnits = Annotated[tuple[UnitPath, ...], Meta(max_length=MAX_SILENT)]
 #: By level from 1 on: when, in its home's count, an advertisement of that reach last changed; 0 for never.
 Versions = Annotated[tuple[U64, ...], Meta(max_length=MAX_LEVELS)]
@@ -145,6 +149,11 @@ class Ask(Frame, frozen=True):
     #: The advertisements themselves, not their ids alone (DSC-05).
     full: bool
     hops: U8 = 0
+    #: The text is a constraint, not a SELECT; `is_sql` is set then, so that who does not know constraints stays silent.
+    is_constraint: bool = False
+    columns: Chosen = ()
+    #: 0 for no limit.
+    limit: U32 = 0
 
 
 class FoundRow(Struct, frozen=True, array_like=True, gc=False):

@@ -10,8 +10,9 @@ its original, the id that it had first. It goes to those who did not get it unde
 origins, so they are in the scope of different subscriptions, and somebody may have subscribed in between. The original
 is skipped should it still come.
 
-Where this broker was cut off inside one of its units, brokers around it hold backlogs. When it finds them again it
-gathers what comes for a moment and hands it over in order; what comes later than that is handed over with a mark.
+Where this broker was cut off inside one of its units, or was dead, brokers around it hold backlogs. When it finds them
+again it gathers what comes for a moment, and on while they send their backlogs, up to a bound, and hands it over in
+order; what comes later than that is handed over with a mark.
 
 Places are kept for twice the time that origins may send again, and at most `MAX_STREAMS` of them: beyond that the
 streams that were quiet longest are forgotten first.
@@ -50,6 +51,10 @@ MAX_RECEIVERS = 2_000_000
 MYSELF = -(1 << 62)
 #: Originals that may still come.
 MAX_SKIPS = 10_000
+#: Backlogs are waited for in all this many times the wait for one: less than a client that has moved is kept waiting.
+MAX_WAITS = 4
+#: Events that are held meanwhile; then they are handed over, whatever may still come.
+MAX_GATHERED = 100_000
 
 
 class Outcome(Enum):
@@ -119,7 +124,10 @@ class Ends:
         self._runs = HandedRuns()
         #: Up to where that was forgotten again: everybody counts as having had it.
         self._forgotten: dict[Stream, Place] = {}
+        #: While backlogs are waited for: until when unless more comes, until when at most, and how long for one.
         self._gather_until_ns: int | None = None
+        self._gather_end_ns = 0
+        self._merge_ns = 0
         self._gathered: list[Flight] = []
         self._late = 0
         self._delivered = 0
@@ -148,7 +156,7 @@ class Ends:
         self._presented.pop(session, None)
 
     def is_plain(self, stream: Stream, like: EventFrame, first: int, receivers: Receivers) -> bool:
-        """Whether events from a sequence on, published here, are new to all of their receivers, and nothing is kept."""
+        """Whether events from a sequence on are new to all of their receivers, and nothing is kept."""
         if receivers[0][0] < 0 or stream in self._retold or self._skips:
             return False
         if self._gather_until_ns is not None and like.reliable:
@@ -167,9 +175,10 @@ class Ends:
         receivers: Receivers,
         burst: EventBurst | None,
         now_ns: int,
+        origin: bytes = b"",
     ) -> Receivers:
-        """Hand over plain events that are alike; who is left to be handed them. Of reliable ones a note is made, and
-        `saved` says when their place is on disk."""
+        """Hand over plain events that are alike, published here or at `origin`; who is left to be handed them. Of
+        reliable ones a note is made, and `saved` says when their place is on disk."""
         self._note(stream, last, False, now_ns)
         self._delivered += count * len(receivers)
         if like.reliable:
@@ -179,7 +188,7 @@ class Ends:
                 self._forget(gone, place)
         if self.outlet.clogged:
             frames = [like] if burst is None else burst.frames()
-            return self.outlet.withhold_plain(frames, receivers, bytes(self._host), now_ns)
+            return self.outlet.withhold_plain(frames, receivers, origin or bytes(self._host), now_ns)
         return receivers
 
     def deliver(self, flight: Flight, now_ns: int) -> Outcome:
@@ -215,6 +224,10 @@ class Ends:
             return Outcome.WAITS if self.waits(flight) else Outcome.HAD
         if self._gather_until_ns is not None and frame.reliable:
             self._gathered.append(flight)
+            if len(self._gathered) >= MAX_GATHERED:
+                self._gather_until_ns = now_ns
+            elif frame.flags & BACKLOG or flight.late & self._me:
+                self._gather_until_ns = min(now_ns + self._merge_ns, self._gather_end_ns)
             if self._records.is_on:
                 self._records.note(frame, What.WITHHELD, now_ns, units=(self._host,))
             return Outcome.WAITS
@@ -352,9 +365,13 @@ class Ends:
 
     # --- after an absence ---
 
-    def gather(self, until_ns: int) -> None:
-        """Others may hold a backlog for this broker: hold what comes until then, and hand it over in order."""
-        self._gather_until_ns = until_ns
+    def gather(self, merge_ns: int, now_ns: int) -> None:
+        """Others may hold a backlog for this broker: hold what comes for so long, and on for as long again after each
+        event of a backlog, and hand it over in order."""
+        if self._gather_until_ns is None:
+            self._gather_end_ns = now_ns + MAX_WAITS * merge_ns
+        self._merge_ns = merge_ns
+        self._gather_until_ns = min(now_ns + merge_ns, self._gather_end_ns)
 
     def tick(self, now_ns: int) -> None:
         if self._gather_until_ns is None or now_ns < self._gather_until_ns:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 from veena.address import Unit
 from veena.core.boundary import Effect, Input, LogRead, Publish, PublishBatch
+from veena.core.burst_way import BurstWay
 from veena.core.copies import Copies
 from veena.core.decisions import Decisions
 from veena.core.disk import Disk, Known
@@ -22,7 +23,7 @@ from veena.core.event_frame import COPY, EventFrame
 from veena.core.explain import Explainer
 from veena.core.explain_boundary import Denied, Explain, Trace
 from veena.core.flight import Flight
-from veena.core.frames import AntiEvent, Done, Frame, Held, Open, Refused, Release
+from veena.core.frames import AntiEvent, Burst, Done, Frame, Held, Open, Refused, Release
 from veena.core.hops import Hops
 from veena.core.ledger import Ledger
 from veena.core.link import Link
@@ -36,7 +37,8 @@ from veena.core.plain_way import PlainWay
 from veena.core.profiles import Profiles
 from veena.core.publishers import Publishers
 from veena.core.quench import Quench, QuenchStatistics
-from veena.core.router import Router, RouterStatistics
+from veena.core.router import Router
+from veena.core.router_statistics import RouterStatistics
 from veena.core.service_boundary import AskWanted, SessionClear, SessionClogged, Unwatch
 from veena.core.sessions import Sessions
 from veena.core.settings import Settings
@@ -81,17 +83,18 @@ class Events:
         )
         self.quench = Quench(network.host, settings, profiles, effects)
         plain = PlainWay(network.host, profiles, self.decisions, self.ends)
+        self.bursts = BurstWay(network.host, settings, profiles, self.decisions, self.ends, self.router, links, effects)
         self.publishers = Publishers(
-            network.host, settings, profiles, self.decisions, self.origin, self.router, plain, effects
+            network.host, settings, profiles, self.decisions, self.origin, self.router, plain, self.bursts, effects
         )
         self.origin.plain = plain
-        self.releases = Releases(
-            network.host, profiles, self.decisions, self.origin, self.router, ledger, effects
-        )  # fmt: skip
+        self.releases = Releases(network.host, profiles, self.decisions, self.origin, self.router, ledger, effects)
         services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader)
         self.sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
         #: Units out of reach, and since when.
         self._lost_ns: dict[Unit, int] = {}
+        #: Units that a former life of this broker knew, and this one has not met: how long it was dead nobody says.
+        self._unmet: dict[Unit, None] = dict.fromkeys(disk.known)
         self.explainer = Explainer(
             network.host, settings, self.records, self.router, self.origin, self.sessions.post, effects,
             profiles.all_known, self._lost_ns.get, lambda session: session in profiles.clients,
@@ -120,6 +123,7 @@ class Events:
     def frame_handlers(self) -> dict[type[Frame], Callable[..., None]]:
         router = self.router
         return {
+            Burst: self.bursts.arrived,
             Done: self._on_done,
             Refused: router.on_refused,
             Held: lambda link, frame, now: router.on_held(link, frame.units, now),
@@ -175,6 +179,7 @@ class Events:
 
     def closed(self, connection: int, now_ns: int) -> None:
         self.router.closed(connection, now_ns)
+        self.bursts.closed(connection)
         self.copies.changed(now_ns)
 
     def _publish(self, given: Publish, now_ns: int) -> None:
@@ -187,8 +192,9 @@ class Events:
             self._lost_ns[unit] = now_ns
         for unit in found:
             since = self._lost_ns.pop(unit, now_ns)
-            if len(unit) > 1 and now_ns - since >= self._settings.absent_after_ns:
-                self.ends.gather(now_ns + self._settings.merge_ns)
+            was_dead = self._unmet.pop(unit, unit) is None
+            if len(unit) > 1 and (was_dead or now_ns - since >= self._settings.absent_after_ns):
+                self.ends.gather(self._settings.merge_ns, now_ns)
 
     def _look_after_the_absent(self, now_ns: int) -> None:
         for flight, mask in self.router.overdue(now_ns - self._settings.absent_after_ns):

@@ -15,8 +15,10 @@ and an event states in its headers what it asks for:
 
 What a device can do is the client's own word, there to spare it what it cannot show. A client that says nothing of its
 device is sent everything, a class of `DEVICES` stands for its capabilities, and a list of capabilities is taken as it
-is. A clearance is the other way round: who has none gets nothing that asks for one. Labels have no order; a client that
-is cleared for `secret` and `public` lists both. Whoever attaches clients must vouch for their clearances.
+is. The device `none` shows nothing: such a client is sent no event at all, and what it wants is told like anybody's, so
+that others' wants are covered by it (AGG-01). A clearance is the other way round: who has none gets nothing that asks
+for one. Labels have no order; a client that is cleared for `secret` and `public` lists both. Whoever attaches clients
+must vouch for their clearances.
 
 The invariant: attributes widen nothing and narrow nothing in what is told to other brokers. They are tested at the end
 only, so that a profile is the same want on every device, and what climbs does not grow with the number of devices.
@@ -36,6 +38,8 @@ DEVICES: dict[str, frozenset[str]] = {
     "handheld": frozenset(("text", "audio", "image")),
     "desktop": frozenset(("text", "audio", "image", "video")),
 }
+#: The device of a client that speaks for others and takes no events.
+NO_DEVICE = "none"
 #: Attributes of one client and characters of one: a description, not a document.
 MAX_ATTRIBUTES = 32
 MAX_ATTRIBUTE_LENGTH = 1024
@@ -46,7 +50,7 @@ NEEDS, NEEDS_CPU, CLEARANCE = "needs", "needs_cpu", "clearance"
 class Fitness:
     """What one client can use and may have."""
 
-    __slots__ = ("_capabilities", "_clearances", "_cpu")
+    __slots__ = ("_capabilities", "_clearances", "_cpu", "_takes")
 
     def __init__(self, attributes: Mapping[str, str]) -> None:
         """Raise LocalProtocolError for attributes that say nothing useful."""
@@ -57,6 +61,7 @@ class Fitness:
                 raise LocalProtocolError(
                     f"attribute {str(name)[:80]!r}: expected a name and a text, {MAX_ATTRIBUTE_LENGTH} characters"
                 )
+        self._takes = attributes.get("device") != NO_DEVICE
         listed = attributes.get("capabilities")
         #: None when nothing is known against the device.
         self._capabilities = DEVICES.get(attributes.get("device", "")) if listed is None else _labels(listed)
@@ -66,8 +71,8 @@ class Fitness:
     def suits(self, event: Event) -> bool:
         """Whether the event can be used here and may be had."""
         headers = event.headers
-        if not headers:
-            return True
+        if not headers or not self._takes:
+            return self._takes
         clearance = headers.get(CLEARANCE)
         if clearance is not None and str(clearance).strip() not in self._clearances:
             return False

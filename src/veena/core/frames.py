@@ -36,6 +36,10 @@ MAX_VECTOR = 8192
 MAX_VECTORS = 32 * 1024
 #: Ids in one anti-event: with the longest ids in four-byte characters still within a control frame.
 MAX_IDS = 256
+#: One bit a unit, levels x fan-out of them.
+MAX_UNIT_VECTOR = MAX_UNITS // 8
+#: What a read of a stream brings, and the event that began before it; a burst is not cut.
+MAX_BURST_BYTES = 320 * 1024
 MAX_NETWORK_NAME = 64
 #: A permanent broker id is a UUID, a label or a fingerprint of a certificate.
 MAX_PERMANENT_ID = 256
@@ -98,6 +102,8 @@ class Hello(Frame, frozen=True):
     ] = ()
     #: The broker's permanent id: addresses change when units merge, this does not.
     name: Annotated[str, Meta(max_length=MAX_PERMANENT_ID)] = ""
+    #: Whether this side reads bursts.
+    bursts: bool = False
 
     def __post_init__(self) -> None:
         if self.version_low > self.version_high:
@@ -132,7 +138,10 @@ class Refresh(Frame, frozen=True):
 
 
 class Heartbeat(Frame, frozen=True):
-    """`sent_ns` of the sender's clock; `echo_ns` is the peer's last `sent_ns`, 0 before one came: the round trip."""
+    """`sent_ns` of the sender's clock; `echo_ns` is the peer's last `sent_ns`, 0 before one came: the round trip.
+
+    A client answers its broker's answer at once, with `sent_ns` 0, which asks for nothing: so the broker knows it too.
+    """
 
     sent_ns: U64
     echo_ns: U64
@@ -229,6 +238,19 @@ class AntiEvent(Frame, frozen=True):
 
     def __post_init__(self) -> None:
         _check_ranges(self.numbers)
+
+
+class Burst(Frame, frozen=True):
+    """Best-effort events that came one behind the other and are alike, and what they are to serve and have served.
+
+    They have the same publisher, incarnation, timestamp, flags, origin and matching section (its time apart), and
+    ascending sequences. Only for a peer whose Hello says `bursts`.
+    """
+
+    to_serve: Annotated[bytes, Meta(min_length=1, max_length=MAX_UNIT_VECTOR)]
+    served: Annotated[bytes, Meta(min_length=1, max_length=MAX_UNIT_VECTOR)]
+    #: Their frames one behind the other, without numbers of a connection; vectors in them mean nothing.
+    events: Annotated[bytes, Meta(min_length=1, max_length=MAX_BURST_BYTES)]
 
 
 class Release(Frame, frozen=True):

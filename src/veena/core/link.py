@@ -116,6 +116,7 @@ class Link:
         #: Bytes of events that the transport takes now; None for any number.
         self._room: int | None = None
         self._header_size = header_size(settings.levels, settings.fanout)
+        self._reads_bursts = False
         self._last_ticket = 0
         self._dropped = self._expired = 0
         self.on_sent: OnSent = lambda connection, ticket, number, now_ns: None
@@ -150,6 +151,11 @@ class Link:
         except LocalProtocolError as error:
             self.blocked = str(error)
         return number
+
+    @property
+    def takes_bursts(self) -> bool:
+        """Whether many events may go as one frame now: nothing has to wait for room, and the peer reads them."""
+        return self._lanes is None and self._reads_bursts
 
     # --- events in turn ---
 
@@ -292,6 +298,7 @@ class Link:
         self.incarnation = hello.incarnation
         self.listen = hello.listen
         self.name = hello.name
+        self._reads_bursts = hello.bursts
         # A peer that beats rarely is not suspected between two beats, within reason.
         beat_ns = min(hello.heartbeat_ms * 1_000_000, self._settings.suspect_after_ns)
         self._suspect_after_ns = max(self._settings.suspect_after_ns, 3 * beat_ns)
@@ -436,4 +443,5 @@ def greeting(identity: Identity, settings: Settings, nonce: int, listen: tuple[s
         min(MAX_HEARTBEAT_MS, max(1, settings.heartbeat_ns // 1_000_000)),
         listen,
         identity.name,
+        bursts=True,
     )

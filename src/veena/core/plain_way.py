@@ -37,7 +37,7 @@ class PlainWay:
 
     def receivers(self, like: EventFrame, first: int, stream: Stream) -> Receivers | None:
         """Who gets events like this from a sequence on; None where they are not plain."""
-        if like.ttl_ms == 0 or self._records.is_on:
+        if like.ttl_ms == 0 or self._records.is_on or self._decisions.is_untimely:
             return None
         try:
             decision = self._decisions.of(like, self._origin)

@@ -46,6 +46,8 @@ class ProfileStatistics:
     digest_bytes: int
     speaks_for: tuple[int, ...]
     transitions: tuple[int, ...]
+    #: For each level of `speaks_for`: the wants that the unit tells, which are those that no other one covers.
+    told: tuple[int, ...] = ()
 
 
 class Profiles:
@@ -355,6 +357,7 @@ class Profiles:
             sum(size_of(digest.parts) for digest in digests if digest is not None),
             tuple(self.speakers.levels()),
             tuple(self._transitions),
+            tuple(self.speakers.told()),
         )
 
     def check(self) -> None:

@@ -5,8 +5,9 @@ two are alike. Its events must come in order: an id that is not later than the l
 
 A reliable event goes to the log (`origin`), a best-effort one to the router. There is a *short way* for best effort:
 events for clients of this broker alone, for which nothing else has to be remembered, are handed over in the bursts in
-which they came (`event_burst`), by what was decided about the first of them. Whatever is not plain goes the long way,
-event by event; both ways do the same to everybody, the short one only sooner.
+which they came (`event_burst`), by what was decided about the first of them; and where other brokers want them too they
+go on as bursts (`burst_way`). Whatever is not plain goes the long way, event by event; both ways do the same to
+everybody, the short one only sooner.
 
 The invariant: of a session and lane, only later events than all before are taken.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from veena.address import Address
 from veena.core.boundary import Accepted, Deliver, DeliverBurst, Effect, Publish, PublishBatch, Welcome
+from veena.core.burst_way import BurstWay
 from veena.core.decisions import Decisions, Receivers
 from veena.core.disk import Entry, Place, Stream
 from veena.core.event_burst import EventBurst
@@ -45,6 +47,7 @@ class Publishers:
         origin: Origin,
         router: Router,
         plain: PlainWay,
+        bursts: BurstWay,
         effects: list[Effect],
     ) -> None:
         self._host = host
@@ -55,6 +58,7 @@ class Publishers:
         self._origin = origin
         self._router = router
         self._plain = plain
+        self._bursts = bursts
         self._copies = settings.copies
         self._effects = effects
         #: Client id, the same as bytes, and incarnation of each session.
@@ -107,6 +111,8 @@ class Publishers:
                 self._effects.append(DeliverBurst(burst.stamped(self._origin_bytes), receivers))
             elif receivers is None:
                 self.was_plain = False
+                if not burst.like.reliable and self._carry(session, burst, now_ns):
+                    continue
                 for frame in burst.frames():
                     self._long_way(session, frame, now_ns)
                 grants = self._grants(session)
@@ -185,6 +191,15 @@ class Publishers:
             return False
         self._latest[session, stream[2]] = (like.timestamp, last)
         self._origin.append_burst(session, burst.stamped(self._origin_bytes), now_ns)
+        return True
+
+    def _carry(self, session: int, burst: EventBurst, now_ns: int) -> bool:
+        """Take a burst that other brokers want as well; False, and nothing has changed, if it is not plain."""
+        stream = self._stream(session, burst.like, burst.first_sequence)
+        if stream is None or not self._bursts.publish(burst, stream, now_ns):
+            return False
+        self._latest[session, stream[2]] = (burst.like.timestamp, burst.last_sequence)
+        self._origin.accepted += burst.count
         return True
 
     def _long_way(self, session: int, frame: EventFrame, now_ns: int) -> bool:

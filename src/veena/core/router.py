@@ -22,7 +22,6 @@ lane was sent before on that connection, or everybody in the destination has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from veena.address import Address, Unit, identifiers
 from veena.core.decisions import Decisions
@@ -38,6 +37,7 @@ from veena.core.map import NetworkMap
 from veena.core.notes import What
 from veena.core.records import Records
 from veena.core.refusal import Refusals
+from veena.core.router_statistics import RouterStatistics
 from veena.errors import InvalidEvent, RemoteProtocolError
 
 #: Events that a relay holds at once; beyond that it refuses. With 1 KiB each some 64 MiB.
@@ -50,28 +50,6 @@ MAX_CLAIMS = 4096
 NOWHERE = 0
 #: Whether the unit beyond a connection wants an event: the near gatekeeper's second look.
 LooksAgain = Callable[[int, Flight, int], bool]
-
-
-@dataclass(slots=True)
-class RouterStatistics:
-    """Counts since the start."""
-
-    flights: int = 0
-    copies_in: int = 0
-    copies_out: int = 0
-    #: Copies that went out again because a hop changed.
-    sent_again: int = 0
-    expanded: int = 0
-    #: Copies that came in for an own unit and found nobody who wants them.
-    in_vain: int = 0
-    #: Best-effort copies without a way, or that came back.
-    dropped: int = 0
-    expired: int = 0
-    #: Duties that came while they were open already.
-    repeated: int = 0
-    refused: int = 0
-    taken_back: int = 0
-    stopped_at_gate: int = 0
 
 
 class Router:
@@ -117,14 +95,18 @@ class Router:
 
     def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
         """A copy came over a link."""
-        if frame.to_serve & ((1 << (link.level * self._fanout)) - 1):
-            raise RemoteProtocolError(f"units below level {link.level} named on a link of that level")
+        self.check_named(link, frame.to_serve)
         assert link.connection is not None
         self.statistics.copies_in += 1
         if frame.flags & RELIABLE:
             self.take(link.connection, number, frame, now_ns)
         else:
             self.pass_on(frame, now_ns, link.connection)
+
+    def check_named(self, link: Link, to_serve: int) -> None:
+        """Raise RemoteProtocolError where a peer names units that it can know nothing of."""
+        if to_serve & ((1 << (link.level * self._fanout)) - 1):
+            raise RemoteProtocolError(f"units below level {link.level} named on a link of that level")
 
     def take(self, source: int, number: int, frame: EventFrame, now_ns: int) -> None:
         """Take on the duties of a copy; those already taken get one more claim, those already done are answered."""
@@ -195,13 +177,8 @@ class Router:
 
     def pass_on(self, frame: EventFrame, now_ns: int, source: int = LOG) -> None:
         """A best-effort event: deliver, send on, forget."""
-        if self.is_stale or self._map.version != self._version:
-            self.reroute(now_ns)
         flight = Flight(event_key(frame), frame, now_ns)
-        to_serve = frame.to_serve
-        named = to_serve & self._own
-        if named:
-            to_serve = (to_serve & ~named) | self._expand(flight, named)
+        to_serve = self.entered(flight, frame.to_serve, now_ns)
         if self.records.hops:
             self._note_taken(source, frame, to_serve, now_ns)
         if to_serve & self.me:
@@ -213,10 +190,24 @@ class Router:
                 frame, What.DROPPED, now_ns, units=self.units(stuck), text="best effort: there was no way to the unit"
             )
 
+    def entered(self, flight: Flight, to_serve: int, now_ns: int) -> int:
+        """What a best-effort copy is to serve from here on: of the host's own units, what is in them."""
+        if self.is_stale or self._map.version != self._version:
+            self.reroute(now_ns)
+        named = to_serve & self._own
+        return (to_serve & ~named) | self._expand(flight, named) if named else to_serve
+
     # --- hops ---
 
     def _forward(self, flight: Flight, mask: int, now_ns: int) -> int:
         """One copy a hop (rule 3); the duties that have no hop."""
+        groups, stuck = self.by_hop(mask)
+        for connection, duties in groups.items():
+            self._send(connection, flight, duties, now_ns)
+        return stuck
+
+    def by_hop(self, mask: int) -> tuple[dict[int, int], int]:
+        """The units of a vector by the connection over which they are served; and those without one."""
         groups: dict[int, int] = {}
         stuck = 0
         while mask:
@@ -229,9 +220,7 @@ class Router:
                 stuck |= bit
             else:
                 groups[connection] = groups.get(connection, 0) | bit
-        for connection, duties in groups.items():
-            self._send(connection, flight, duties, now_ns)
-        return stuck
+        return groups, stuck
 
     def _find(self, bit: int) -> int:
         """The connection over which a unit is served now."""
@@ -262,11 +251,29 @@ class Router:
 
     def _send(self, connection: int, flight: Flight, duties: int, now_ns: int) -> None:
         link, frame = self._links[connection], flight.frame
-        shift = link.level * self._fanout
         ttl_ms = flight.ttl_ms(now_ns)
         if ttl_ms == 0:
             self.expire(flight, now_ns, duties)
             return
+        duties, served = self.crossing(connection, flight, duties, frame.served, now_ns)
+        if not duties:
+            return
+        copy = frame.copy(duties, served, ttl_ms)
+        if duties & (flight.adopted | flight.late):
+            copy.flags |= BACKLOG
+        number = link.send(copy, now_ns)
+        self.statistics.copies_out += 1
+        if self.records.hops:
+            assert link.neighbour is not None
+            units = self.units(duties)
+            self.records.note(frame, What.SENT, now_ns, units=units, peer=link.neighbour, connection=connection)
+        if frame.flags & RELIABLE:
+            self._sent.setdefault(connection, {})[number] = (flight, duties)
+
+    def crossing(self, connection: int, flight: Flight, duties: int, served: int, now_ns: int) -> tuple[int, int]:
+        """What a copy over this connection is for, and its trace: 0 and 0 where it must not go."""
+        link, frame = self._links[connection], flight.frame
+        shift = link.level * self._fanout
         assert link.neighbour is not None
         far = 1 << (shift + link.neighbour[-1 - link.level])
         if link.level > 1 and duties & far and not self.looks_again(connection, flight, now_ns):
@@ -276,24 +283,14 @@ class Router:
             self.duties.complete(flight, far, now_ns)
             duties &= ~far
             if not duties:
-                return
-        if not frame.flags & RELIABLE and frame.served >> shift << shift & far:
+                return 0, 0
+        if not frame.flags & RELIABLE and served >> shift << shift & far:
             self.statistics.dropped += 1  # it has been there: maps differ for a moment, and nothing is lost by waiting
             if self.records.is_on:
                 text = "best effort: it came back on its way"
                 self.records.note(frame, What.DROPPED, now_ns, units=self.units(duties), text=text)
-            return
-        served = frame.served >> shift << shift | far | 1 << (shift + self._map.own(link.level)[-1])
-        copy = frame.copy(duties, served, ttl_ms)
-        if duties & (flight.adopted | flight.late):
-            copy.flags |= BACKLOG
-        number = link.send(copy, now_ns)
-        self.statistics.copies_out += 1
-        if self.records.hops:
-            units = self.units(duties)
-            self.records.note(frame, What.SENT, now_ns, units=units, peer=link.neighbour, connection=connection)
-        if frame.flags & RELIABLE:
-            self._sent.setdefault(connection, {})[number] = (flight, duties)
+            return 0, 0
+        return duties, served >> shift << shift | far | 1 << (shift + self._map.own(link.level)[-1])
 
     def reroute(self, now_ns: int) -> None:
         """Where a hop changed, send what is open again over the new one, in order, before anything newer (rule 5)."""

@@ -253,6 +253,10 @@ class Speakers:
     def levels(self) -> list[int]:
         return list(self._speaking)
 
+    def told(self) -> list[int]:
+        """How many wants each of these units tells: the widest of all that are in it."""
+        return [len(speaker.wants.told) for speaker in self._speaking.values()]
+
     def elect(self, now_ns: int) -> None:
         """The map changed: take offices that are the host's now, leave those that are not, and look at what others
         told who are in reach again."""

@@ -22,7 +22,16 @@ import struct
 
 import msgspec
 
-from veena.core.ask_frames import AskExplain, AskReport, AskTrace, TellExplained, TellReport, TellTraced
+from veena.core.ask_frames import (
+    AskExplain,
+    AskMove,
+    AskReport,
+    AskTrace,
+    TellExplained,
+    TellMoved,
+    TellReport,
+    TellTraced,
+)
 from veena.core.client_frames import (
     Acknowledged,
     AskAdvertise,
@@ -59,6 +68,7 @@ from veena.core.event_frame import COPY_BELOW, EventCodec, EventFrame, check_max
 from veena.core.frames import (
     MAX_REASON,
     AntiEvent,
+    Burst,
     Connections,
     Done,
     Frame,
@@ -142,6 +152,7 @@ KINDS: dict[int, type[Frame]] = {
     13: Held,
     14: Release,
     15: Have,
+    17: Burst,
     20: FarInterest,
     21: FarDigest,
     22: FarHave,
@@ -203,6 +214,8 @@ KINDS: dict[int, type[Frame]] = {
     95: TellTraced,
     96: TellExplained,
     97: TellReport,
+    98: AskMove,
+    99: TellMoved,
     100: AskLocate,
     101: TellLocated,
     104: AskLogEnds,

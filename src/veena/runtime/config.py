@@ -8,7 +8,7 @@ inside TLS and has to ask who connects; a configuration that opens such a door i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -49,6 +49,8 @@ class BrokerSection(_Section, frozen=True):
     listen: Places = msgspec.field(default_factory=lambda: [DEFAULT_LISTEN])
     #: Where others reach it, if that differs from where it listens (behind NAT, in a container).
     announce: Places = msgspec.field(default_factory=list)
+    #: Where it stands, in words that clients use too (attribute `place`), such as "Syracuse": for who advises.
+    place: Annotated[str, msgspec.Meta(max_length=64)] = ""
     #: Open doors to other machines without TLS and authentication.
     insecure: bool = False
 
@@ -179,6 +181,7 @@ RELOADABLE = (
     ("limits", "client"),
     ("auth", "users_file"),
     ("links", "certificates"),
+    ("links", "dial"),
     ("load", "clients"),
     ("load", "events_per_second"),
     ("locator", "serve"),
@@ -243,6 +246,13 @@ class Config:
             max_outlet_events=tables.limits.client_queue_events,
             max_outlet_bytes=tables.limits.client_queue_bytes,
         )
+
+    def with_network_of(self, new: Config) -> Config:
+        """With the brokers and links of another file, if its network is this one and the broker's place the same."""
+        place = (new.network, new.levels, new.fanout, new.address)
+        if place != (self.network, self.levels, self.fanout, self.address):
+            return self
+        return replace(self, neighbours=new.neighbours, members=new.members, labels=new.labels)
 
     def path(self, name: str | None) -> Path | None:
         """A path of the file, from where it is relative to."""

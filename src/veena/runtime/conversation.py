@@ -46,6 +46,7 @@ from veena.runtime.rights import Rights
 from veena.runtime.staging_asks import Incoming, abandon
 from veena.runtime.stream import Bytes, Stream
 from veena.runtime.subscribed import Subscribed
+from veena.runtime.traffic import Traffic
 
 if TYPE_CHECKING:
     from veena.runtime.conversations import Conversations
@@ -95,6 +96,8 @@ class Conversation:
         self._progress = 0.0
         self._buckets: tuple[Bucket | None, Bucket | None] = (None, None)
         self.subscriptions = Subscribed()
+        #: What went over its connection, and how far away it is.
+        self.traffic = Traffic()
         self.advert_refusals = 0
         #: What the next event frame is: a request, or a question whether it is wanted.
         self.about: AskRequest | AskWatch | None = None
@@ -114,6 +117,7 @@ class Conversation:
         if self._is_over:
             return
         house = self.house
+        self.traffic.bytes_in += len(data)
         house.begin()
         try:
             frames = self._decoder.feed_bursts(data if isinstance(data, bytes) else bytes(data))
@@ -137,6 +141,7 @@ class Conversation:
                 return
             if frames:
                 self._heard = house.clock()
+                self.traffic.published += events
                 if events and self._buckets != (None, None):
                     self._spend(events, len(data))
         except RemoteProtocolError as error:
@@ -341,6 +346,11 @@ class Conversation:
         who = "?" if self._hello is None else repr(self._hello.client_id)
         return f"{who} at {self.stream.peer}"
 
+    @property
+    def hello(self) -> ClientHello | None:
+        """What it said of itself; None before that."""
+        return self._hello
+
     # --- writing ---
 
     def say(self, *frames: Frame) -> None:
@@ -373,6 +383,7 @@ class Conversation:
             ]
         if self.parts:
             parts, self.parts = self.parts, []
+            self.traffic.bytes_out += sum(map(len, parts))
             self.stream.write(parts)
 
     # --- what the core says of what the client asked ---

@@ -32,7 +32,6 @@ from veena.core.client_frames import (
     TellAdvertised,
     TellAdvertRefused,
     TellAnswer,
-    TellUnanswered,
     shown,
 )
 from veena.core.digest import ANY_STRUCTURED, required_atom
@@ -79,7 +78,7 @@ def publish(who: Conversation, frame: EventFrame) -> None:
             who.unaccepted[place] = None
     if refused is not None:
         if type(about) is AskRequest:
-            who.say(TellUnanswered(about.number, 0, refused[:MAX_REASON]))
+            who.refuse(about.number, "denied" if who.rights is not None else "limit", refused)
         else:
             who.refuse_event(*place, "denied" if who.rights is not None else "limit", refused)
     elif type(about) is AskRequest:
@@ -130,8 +129,7 @@ def _denied(who: Conversation, frame: EventFrame) -> str | None:
         return None  # the core says what is wrong with it
     if who.rights.may_publish(event) or (event.to and not event.topic and _is_reply(event.to)):
         return None
-    what = "it" if event.topic is None else f"to topic {event.topic!r}"
-    return f"the rights of {who.principal_name!r} do not allow to publish {what}"
+    return f"the rights of {who.principal_name!r} do not allow to publish {who.rights.why_not_publish(event)}"
 
 
 def _is_reply(to: Iterable[str]) -> bool:
@@ -269,8 +267,11 @@ def _query(who: Conversation, frame: AskQuery) -> None:
         return
     namespaces = dict(frame.namespaces)
     who.give(
-        Query(who.session, frame.number, frame.language, frame.text, realm, frame.full, namespaces, frame.deadline_ms)
-    )
+        Query(
+            who.session, frame.number, frame.language, frame.text, realm, frame.full, namespaces, frame.deadline_ms,
+            frame.columns, frame.limit,
+        )
+    )  # fmt: skip
 
 
 def answer_frames(answer: Answer) -> list[TellAnswer]:
@@ -318,7 +319,11 @@ def _row(found: FoundAdvert) -> FoundRow:
 
 
 def _heartbeat(who: Conversation, frame: Heartbeat) -> None:
-    who.say(Heartbeat(round(who.house.clock() * 1e9), frame.sent_ns))
+    now_ns = round(who.house.clock() * 1e9)
+    if frame.echo_ns:
+        who.traffic.measured((now_ns - frame.echo_ns) / 1e9)
+    if frame.sent_ns:
+        who.say(Heartbeat(now_ns, frame.sent_ns))
 
 
 def _of_tables(who: Conversation, frame: Any) -> None:

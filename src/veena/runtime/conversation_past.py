@@ -16,6 +16,7 @@ from veena.core.ask_frames import (
     MAX_REPORT,
     MAX_WAY,
     AskExplain,
+    AskMove,
     AskReport,
     AskTrace,
     HandedRow,
@@ -32,6 +33,7 @@ from veena.core.frames import Frame
 from veena.core.want import SUBSCRIBED
 from veena.errors import InvalidEvent
 from veena.event import EventId
+from veena.runtime.moving import move
 
 if TYPE_CHECKING:
     from veena.runtime.conversation import Conversation
@@ -88,6 +90,7 @@ ASKS: dict[type[Frame], Callable[[Conversation, Any], None]] = {
     AskTrace: _trace,
     AskExplain: _explain,
     AskReport: _report,
+    AskMove: move,
 }
 
 

@@ -73,6 +73,7 @@ from veena.runtime.log_service import LogService
 from veena.runtime.logs import Log
 from veena.runtime.staging import Staging
 from veena.runtime.stream import Bytes, Listener, Stream
+from veena.runtime.traffic import SAMPLED, Audience
 from veena.runtime.users import Users
 
 #: How often somebody looks for clients that are gone without a word.
@@ -147,6 +148,7 @@ class Conversations:
         self.tables: LogService | None = None
         #: What clients stage before it is published.
         self.staging: Staging | None = None
+        self.audience = Audience()
         self._next = 0
         self._dirty: list[Conversation] = []
         self._depth = 0
@@ -156,7 +158,7 @@ class Conversations:
         #: Whether events may be given to the driver in batches: not while records are made of each.
         self.batches = True
         self.attached = self.refused = self.at_fault = self.lost = 0
-        self._delivered = self._withheld = 0
+        self._delivered = self._withheld = self._handed = 0
         self._tellers = self._make_tellers()
 
     def _make_tellers(self) -> dict[type[Any], Callable[[Conversation, Any], None]]:
@@ -270,6 +272,9 @@ class Conversations:
                 who.parts.append(_matched(numbers))
             who.parts += parts
             self._delivered += 1
+        self._handed += 1
+        if not self._handed % SAMPLED:
+            self.audience.sample(frame, len(effect.receivers))
 
     def _deliver_burst(self, effect: DeliverBurst) -> None:
         """All of it or nothing: what decides whether a client may read it is the same in all of its events."""
@@ -289,6 +294,9 @@ class Conversations:
                 who.parts.append(_matched(numbers))
             who.parts.append(data)
             self._delivered += burst.count
+        self._handed += 1
+        if not self._handed % SAMPLED:
+            self.audience.sample(burst.first, burst.count * len(effect.receivers))
 
     def _parts(self, frame: EventFrame) -> tuple[bytes | memoryview, ...]:
         """An event as bytes, for everybody: a short one in one piece."""

@@ -11,15 +11,17 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from veena.errors import ConfigError
-from veena.runtime.network_file import BrokerEntry, Network, dump_network
+from veena.address import Address, Labels, link_level
+from veena.errors import ConfigError, InvalidAddress
+from veena.runtime.network_file import BrokerEntry, LinkEntry, Network, check_connected, dump_network
 
 #: Brokers that start at once, for each processor: importing is all they do at first.
 STARTS_PER_CPU = 2
@@ -27,6 +29,8 @@ STARTS_PER_CPU = 2
 STOP_S = 15.0
 #: The pause before a broker that has died is started again, doubled while it dies at once.
 RESTART_S, RESTART_S_MAX = 0.2, 10.0
+#: How long a broker that is added may take to reach all others.
+ADD_S = 60.0
 #: A broker that lived so long has not died at once.
 GOOD_LIFE_S = 10.0
 #: Lines of a log that are shown when its broker did not start.
@@ -67,12 +71,16 @@ class Fleet:
         directory: Path,
         *,
         restart: bool = False,
-        settings: str = "",
+        settings: str | Callable[[str], str] = "",
         records: str = "off",
+        insecure: bool = False,
         on_up: Callable[[Member], None] = lambda member: None,
         on_exit: Callable[[Member, int], None] = lambda member, code: None,
     ) -> None:
-        """`settings` is TOML that every broker's file gets; it must not begin in the middle of a table."""
+        """`settings` is TOML that every broker's file gets, or the one of a label; it begins with a table of its own.
+
+        `insecure`: that brokers with a users file believe each other without certificates, on one machine.
+        """
         self._held: list[socket.socket] = []
         _check_transports(network)
         self.network = replace(network, brokers=tuple(self._placed(network, entry) for entry in network.brokers))
@@ -82,6 +90,7 @@ class Fleet:
         ]
         self._restart = restart
         self._settings = settings
+        self._insecure = insecure
         self._records = records
         self._on_up = on_up
         self._on_exit = on_exit
@@ -100,13 +109,9 @@ class Fleet:
     async def start(self) -> None:
         """Start every broker; returns when each is in reach of all others. Raises ConfigError when one cannot start."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "network.toml").write_text(dump_network(self.network))
+        self._write_network()
         for member in self.members:
-            self._write_config(member)
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep(member)) for member in self.members]
-        for task in self._tasks:
-            task.add_done_callback(lambda _: self._news.set())
+            self._begin(member)
         while not all(member.is_ready for member in self.members):
             self._news.clear()
             for task in self._tasks:
@@ -116,6 +121,80 @@ class Fleet:
                 raise self._trouble
             await self._news.wait()
         self._is_started = True
+
+    # --- while it runs ---
+
+    async def add(self, label: str, neighbours: Sequence[str]) -> Member:
+        """Start one more broker, which dials these; returns when it reaches everybody. Raises ConfigError if not."""
+        before, known = self.network, {member.label: member.entry.address for member in self.members}
+        _check_new(self.network.name, label, neighbours, known)
+        labels = _fresh_labels(before)
+        try:
+            address = labels.add(label)
+        except InvalidAddress as error:
+            raise ConfigError(before.name, f"broker {label}", str(error), "choose another label") from None
+        links = tuple(LinkEntry(address, known[other], link_level(address, known[other])) for other in neighbours)
+        entry = self._placed(before, BrokerEntry(label, address))
+        brokers = (*before.brokers, entry)
+        await self._change(replace(before, labels=labels, brokers=brokers, links=(*before.links, *links)))
+        member = Member(entry, self.directory / re.sub(r"[^\w.-]", "_", label))
+        self.members.append(member)
+        task = self._begin(member)
+        try:
+            async with asyncio.timeout(ADD_S):
+                while not member.is_ready and not task.done():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            pass  # said below
+        if not member.is_ready:
+            await self._take_back(member, task, before)
+            reason = f"does not reach all others: {last_lines(member.log)}"
+            raise ConfigError(str(member.log), label, reason, "mend that, then ask again")
+        return member
+
+    async def add_link(self, one: str, other: str) -> None:
+        """Let one broker dial another one from now on."""
+        a, b = self._address(one), self._address(other)
+        if a == b or any({link.a, link.b} == {a, b} for link in self.network.links):
+            raise ConfigError(self.network.name, f"link {one} - {other}", "is there already", "name two other brokers")
+        await self._change(replace(self.network, links=(*self.network.links, LinkEntry(a, b, link_level(a, b)))))
+
+    async def drop_link(self, one: str, other: str) -> None:
+        """Take the links between two brokers away; not those that hold the network together."""
+        ends = {self._address(one), self._address(other)}
+        links = tuple(link for link in self.network.links if {link.a, link.b} != ends)
+        if len(links) == len(self.network.links):
+            raise ConfigError(self.network.name, f"link {one} - {other}", "does not exist", "name the ends of a link")
+        await self._change(replace(self.network, links=links))
+
+    def _address(self, label: str) -> Address:
+        found = next((member.entry.address for member in self.members if member.label == label), None)
+        if found is None:
+            remedy = f"name one of {', '.join(member.label for member in self.members)}"
+            raise ConfigError(self.network.name, f"broker {label}", "does not exist", remedy)
+        return found
+
+    async def _change(self, network: Network) -> None:
+        """Let the brokers that run read another network file; raises ConfigError for one that is not in one piece."""
+        _check_transports(network)
+        check_connected(network)
+        self.network = network
+        self._write_network()
+        for member in self.members:
+            self._write_config(member)
+            if member.is_ready and member.process is not None and member.process.returncode is None:
+                member.process.send_signal(signal.SIGHUP)
+
+    async def _take_back(self, member: Member, task: asyncio.Task[None], before: Network) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if member.process is not None and member.process.returncode is None:
+            member.process.kill()
+            await member.process.wait()
+        self.members.remove(member)
+        self._tasks.remove(task)
+        await self._change(before)
 
     async def stop(self) -> None:
         """Stop every broker, and wait until all are gone."""
@@ -139,9 +218,26 @@ class Fleet:
 
     async def wait_all_gone(self) -> None:
         """Until no broker is left, because all have died."""
-        await asyncio.gather(*self._tasks)
+        while not all(task.done() for task in self._tasks):
+            await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            task.result()
 
     # --- one broker ---
+
+    def _begin(self, member: Member) -> asyncio.Task[None]:
+        self._write_config(member)
+        task = asyncio.get_running_loop().create_task(self._keep(member))
+        task.add_done_callback(lambda _: self._news.set())
+        self._tasks.append(task)
+        return task
+
+    def _write_network(self) -> None:
+        """In one step: brokers may read it at any time."""
+        file = self.directory / "network.toml"
+        new = file.with_suffix(".new")
+        new.write_text(dump_network(self.network))
+        new.replace(file)
 
     async def _keep(self, member: Member) -> None:
         pause = RESTART_S
@@ -212,12 +308,13 @@ class Fleet:
             f'network = "{"" if detours else "../"}network.toml"',
             f"label = {json.dumps(member.label)}",
             f"listen = [{listen}]",
+            *(["insecure = true"] if self._insecure else []),
             "",
             "[store]",
             'path = "store"',
             f"records = {json.dumps(self._records)}",
             "",
-            self._settings,
+            self._settings if isinstance(self._settings, str) else self._settings(member.label),
         ]
         (member.directory / "broker.toml").write_text("\n".join(lines))
 
@@ -243,6 +340,25 @@ class Fleet:
             reason = f"cannot be listened on ({error.strerror or error})"
             raise ConfigError("network", f"listen {url}", reason, "name a host of this machine") from None
         return f"{url.removesuffix(':0')}:{held.getsockname()[1]}"
+
+
+def _check_new(network: str, label: str, neighbours: Sequence[str], known: Collection[str]) -> None:
+    if label in known:
+        raise ConfigError(network, f"broker {label}", "runs already", "choose another label")
+    if not neighbours:
+        raise ConfigError(network, f"broker {label}", "has no links", "name at least one broker that it dials")
+    for other in neighbours:
+        if other not in known:
+            reason = f"is to dial {other}, which does not exist"
+            raise ConfigError(network, f"broker {label}", reason, f"name one of {', '.join(known)}")
+
+
+def _fresh_labels(network: Network) -> Labels:
+    """The numbers of a network's units as they are, to be added to: one that is refused leaves nothing behind."""
+    labels = Labels(network.levels, network.fanout)
+    for broker in network.brokers:
+        labels.add(broker.label)
+    return labels
 
 
 def _check_transports(network: Network) -> None:

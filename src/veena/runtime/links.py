@@ -14,7 +14,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from veena.address import format_address
@@ -62,6 +62,8 @@ class Links:
         #: Ends with something to write when this turn of the loop is over.
         self._dirty: list[LinkEnd] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        #: The neighbours that this broker dials, and who does it.
+        self._kept: dict[tuple[Url, ...], asyncio.Task[None]] = {}
         self._dials = 0
         #: May change while a broker runs.
         self.trust = Trust()
@@ -91,7 +93,26 @@ class Links:
 
     def keep(self, urls: Sequence[Url]) -> None:
         """Keep a link to the broker that listens on these; the first that answers is taken."""
-        self._spawn(self._keep(OwnLink(tuple(urls))))
+        self._kept[tuple(urls)] = self._spawn(self._keep(OwnLink(tuple(urls))))
+
+    def follow(self, neighbours: Iterable[Sequence[str]]) -> None:
+        """Keep a link to each of these brokers, and to no others: what the configuration says now."""
+        wanted = {tuple(map(parse_url, urls)): None for urls in neighbours}
+        for urls in [urls for urls in self._kept if urls not in wanted]:
+            self._release(urls)
+        for urls in wanted:
+            if urls not in self._kept:
+                self.keep(urls)
+
+    def _release(self, urls: tuple[Url, ...]) -> None:
+        """Keep a link no longer: its end is told why."""
+        self._kept.pop(urls).cancel()
+        reason = "this link is no longer part of the network"
+        for end in list(self._ends.values()):
+            if end.own is not None and end.own.urls == urls:
+                end.put([wire.encode(Goodbye(reason), 0)])
+                end.flush()
+                end.stream.close(reason)
 
     def dial(self, effect: Dial) -> None:
         """The core asks for a link that the configuration does not have."""
@@ -168,10 +189,11 @@ class Links:
                 if at == len(urls) - 1:
                     raise
 
-    def _spawn(self, work: object) -> None:
+    def _spawn(self, work: object) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- what the core wants ---
 

@@ -66,6 +66,12 @@ def live_view(broker: Broker, ends: Sequence[EndStatistics], label: Label) -> di
         "links": sorted(links, key=lambda each: (each["level"], each["to"])),
         # Suspected of being dead, or so loaded that they are kept out of every path.
         "absent": sorted(absent, key=lambda each: (each["level"], each["a"], each["b"])),
+        # Brokers of the units around, where they can be asked about what is inside.
+        "contacts": {
+            label(unit): [{"broker": label(place.address), "urls": list(place.listen)} for place in places]
+            for unit in broker.map.vertices()
+            if (places := broker.contacts.places(unit))
+        },
     }
 
 
@@ -75,13 +81,12 @@ def _link(broker: Broker, link: LinkStatistics, end: EndStatistics | None, label
     level = link_level(host, link.neighbour)
     record = None if link.connection is None else broker.table.record(link.connection)
     announced = 0 if record is None else step(record)
-    round_trip_ns = link.round_trip_ns
     return {
         "to": label(link.neighbour),
         "level": level,
         "state": link.state.value,
         "suspected": link.state is LinkState.SUSPECTED,
-        "round_trip_ms": None if round_trip_ns is None else round(round_trip_ns / 1e6, 3),
+        "round_trip_ms": _round_trip_ms(link, end),
         # Its far end is a unit of the link's level; None where it is kept out of every path.
         "cost": None if announced >= ABSENT else link_cost(0, level) + STEP_COSTS[announced],
         "load": None if end is None else round(end.utilisation, 3),
@@ -89,3 +94,10 @@ def _link(broker: Broker, link: LinkStatistics, end: EndStatistics | None, label
         "peer": None if end is None else end.peer,
         "dialled": None if end is None else end.own,
     }
+
+
+def _round_trip_ms(link: LinkStatistics, end: EndStatistics | None) -> float | None:
+    """As the transport measures it; an answer to a heartbeat waits for the other end's next one."""
+    if end is not None and end.round_trip_s is not None:
+        return round(end.round_trip_s * 1e3, 3)
+    return None if link.round_trip_ns is None else round(link.round_trip_ns / 1e6, 3)

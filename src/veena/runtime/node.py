@@ -40,6 +40,7 @@ from veena.runtime.log_service import LogService, LogStatistics
 from veena.runtime.logs import Log
 from veena.runtime.map_view import live_view
 from veena.runtime.memory import memory_bytes
+from veena.runtime.moving import clients_report
 from veena.runtime.recorder import Recorder
 from veena.runtime.staging import Staging, StagingStatistics
 from veena.runtime.staging_release import Releaser, open_staging
@@ -180,6 +181,7 @@ class Node:
             self._clients.reports = {
                 "status": lambda: status(self),
                 "map": lambda: json.dumps(self.topology()).encode(),
+                "clients": lambda: clients_report(self),
             }
             self._tables = self._clients.tables = LogService(
                 self.store, self._clients.codec, self._broker_places, self.log
@@ -196,8 +198,7 @@ class Node:
         self._releaser.start()
         self._entrance.open()
         self.locator.start()
-        for neighbour in self.config.neighbours:
-            driver.links.keep([parse_url(url) for url in neighbour.urls])
+        driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.log.info(
             "broker started",
             name=self.config.name,
@@ -354,6 +355,8 @@ class Node:
             self.config = users
             raise
         before.close()
+        self.config = self.config.with_network_of(new)
+        self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.driver.links.trust = self.config.trust()
         self._renew_certificates()
         self.log.info("configuration read again", taken=", ".join(taken), needs_restart=", ".join(left))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from veena.core.boundary import Effect, Input, Publish, PublishRefused
+from veena.core.session_boundary import Request, Unanswered
 from veena.core.stage_boundary import StagedReleased
 from veena.runtime.store_records import Passed, Record
 
@@ -26,7 +27,7 @@ class Recorder:
         for effect in effects:
             if type(effect) is StagedReleased and effect.passed:
                 self._keep([Passed(now_ns, frame) for frame in effect.passed])
-        if type(given) is not Publish or given.frame.reliable:
+        if not (type(given) is Publish or type(given) is Request) or given.frame.reliable:
             return
-        if not any(type(effect) is PublishRefused for effect in effects):
+        if not any(type(effect) is PublishRefused or type(effect) is Unanswered for effect in effects):
             self._keep([Passed(now_ns, given.frame)])

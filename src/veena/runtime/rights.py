@@ -13,6 +13,7 @@ and to types of events (the header `type_name`). What no rule fits is denied.
 | `watch` | asking whether anybody wants an event |
 | `explain` | asking which way an event went, and what became of it for other clients; only of events that may be read |
 | `status` | asking how a broker is doing and what it knows of the network |
+| `move` | sending clients of a broker to another one; `status` says which there are |
 | `log` | reading who got and wanted what, and events addressed to others, in bulk; committing what was read |
 
 Subscriptions of engines without topics are allowed or denied as such; events that such a subscription gets are then
@@ -28,7 +29,7 @@ import msgspec
 from veena.event import Event
 
 Action = Literal[
-    "publish", "subscribe", "wide", "everything", "advertise", "query", "watch", "explain", "status", "log"
+    "publish", "subscribe", "wide", "everything", "advertise", "query", "watch", "explain", "status", "move", "log"
 ]  # fmt: skip
 ACTIONS: tuple[str, ...] = get_args(Action)
 #: Rules of one role, and answers that are remembered for one client.
@@ -107,6 +108,17 @@ class Rights:
         kind = event_type(event)
         return all(self.allows("publish", engine, event.topic, kind) for engine in engines_of(event))
 
+    def why_not_publish(self, event: Event) -> str:
+        """What of an event may not be published, and by which rule."""
+        kind = event_type(event)
+        what = "it" if event.topic is None else f"to topic {event.topic!r}"
+        if kind is not None:
+            what = f"events of type {kind!r}" + ("" if event.topic is None else f" {what}")
+        for engine in engines_of(event):
+            if not self.allows("publish", engine, event.topic, kind):
+                return f"{what} ({self.deciding('publish', engine, event.topic, kind)})"
+        return what
+
     def may_read(self, event: Event, engine: str | None) -> bool:
         """Whether an event may be handed to the client, for a subscription of that engine."""
         return self.allows("subscribe", engine, event.topic, event_type(event))
@@ -117,8 +129,13 @@ class Rights:
 
 
 def event_type(event: Event) -> str | None:
-    """The type that the header names, with or without the sign that constraints put before it."""
-    kind = event.headers.get(TYPE, event.headers.get("$" + TYPE))
+    """The type that the header names, with or without the sign that constraints put before it.
+
+    An event may have both. Then it is the one with the sign, as for the engine `constraint`: were it the other one, an
+    event of a denied type could be published under the name of an allowed one.
+    """
+    marked = "$" + TYPE
+    kind = event.headers[marked] if marked in event.headers else event.headers.get(TYPE)
     return kind if isinstance(kind, str) else None
 
 

@@ -113,8 +113,8 @@ def _wrong(who: Conversation, like: EventFrame) -> Refusal | None:
     if any(map(is_internal, event.to)):
         return "invalid", "ids that begin with ~ are the brokers' own; name clients"
     if who.rights is not None and not who.rights.may_publish(event):
-        what = "it" if event.topic is None else f"to topic {event.topic!r}"
-        return "denied", f"the rights of {who.principal_name!r} do not allow to publish {what}"
+        reason = f"the rights of {who.principal_name!r} do not allow to publish {who.rights.why_not_publish(event)}"
+        return "denied", reason
     return None
 
 

@@ -41,6 +41,12 @@ class Subscribed:
             return _KINDS[self._codes[number]]
         return self._others.get(number)
 
+    @property
+    def durable(self) -> int:
+        """How many of them are kept while their client is away."""
+        kinds = (*map(_KINDS.__getitem__, self._codes), *self._others.values())
+        return sum(kind is not None and kind[1] for kind in kinds)
+
     def add(self, number: int, engine: str, is_durable: bool) -> None:
         """One that is not there yet."""
         code = _CODES.get((engine, is_durable), _NONE)

@@ -13,8 +13,8 @@ from random import Random
 
 from veena.address import Address, format_address
 from veena.errors import InvalidAddress
+from veena.runtime.graph import graph_of, hops_from
 from veena.runtime.network_file import Network
-from veena.sim.graph import graph_of, hops_from
 from veena.sim.steiner import small_tree
 
 #: The hops that a JXTA message may make by default.

@@ -26,9 +26,9 @@ from veena.core.frames import Routed
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.wire import KINDS
 from veena.errors import VeenaError
+from veena.runtime.graph import graph_of, hops_from
 from veena.runtime.network_file import Network
 from veena.sim.baselines import JXTA_TTL, Baselines
-from veena.sim.graph import graph_of, hops_from
 from veena.sim.network import Delivery
 from veena.sim.options import Options
 from veena.sim.world import ClientEffect, World

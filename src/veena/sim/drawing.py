@@ -12,8 +12,8 @@ from xml.sax.saxutils import escape
 
 from veena.address import Address, Unit, level_name
 from veena.errors import InvalidAddress
+from veena.runtime.layout import RADIUS, TITLE, Layout, Point, lay_out
 from veena.runtime.network_file import LinkEntry, Network, gatekeepers
-from veena.sim.layout import RADIUS, TITLE, Layout, Point, lay_out
 
 #: Larger pictures cannot be read; draw one unit of such a network.
 MAX_DRAWN = 2000

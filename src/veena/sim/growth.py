@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from veena.runtime.graph import clustering_coefficient, pathlength, random_graph, statistics
 from veena.sim.generate import generate
-from veena.sim.graph import clustering_coefficient, pathlength, random_graph, statistics
 
 #: Powers of three, up to the largest that is measured in a few seconds.
 SIZES = (27, 81, 243, 729, 2187, 6561, 19683)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from veena.sim.graph import Graph
+from veena.runtime.graph import Graph
 
 #: Marks a vertex without a parent.
 _NONE = -1

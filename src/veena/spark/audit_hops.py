@@ -6,7 +6,8 @@ somebody in it wants, or one that a justified crossing leaves. Clocks of brokers
 
 Above the super-cluster digests decide, which are wider than the truth: copies that were sent for such units alone are
 told apart. So are those of the time around a crash: others do not know at once what went with a broker, and when it
-comes back it takes everybody to want everything until it has heard of them.
+comes back it takes everybody to want everything until it has heard of them. And so are copies for a unit that wants
+the event that did not go on from where they came to, since a relay died or a link was suspected: another way was taken.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _MAX_FANOUT: Final = 256
 #: Why a unit was entered in vain.
 DIGEST: Final = "a digest let it through"
 UNHEARD: Final = "a broker had died or just come back, and it was not known who wants what"
+TURNED: Final = "it was on its way to a unit that wants it, and went there another way"
 ASTRAY: Final = "no client in it wanted the event, and it is not on the way to one that did"
 
 #: What is known of an event: who wants it where since when (0), a copy (1), that it is in the archive (2), a reply (3).
@@ -96,6 +98,11 @@ def is_by_digest(crossing: Crossing, wanted: dict[Unit, int]) -> bool:
     return bool(crossing.units) and all(
         size - len(unit) >= DIGEST_LEVEL and unit not in wanted for unit in crossing.units
     )
+
+
+def is_turned(crossing: Crossing, wanted: dict[Unit, int]) -> bool:
+    """Whether the copy was for a unit that wants the event: the way there changed behind it."""
+    return any(unit in wanted and wanted[unit] <= crossing.at + SKEW_US for unit in crossing.units)
 
 
 def wasted(
@@ -195,10 +202,11 @@ def _wasted_of(
     for crossing, unit in in_vain(list(crossings), wanted):
         hop = crossings[crossing]
         is_unheard = any(accepted <= until and crossing.at >= since for since, until in outages)
+        otherwise = TURNED if is_turned(crossing, wanted) else UNHEARD if is_unheard else ASTRAY
         found.append({
             "id": hop["id"], "unit": ".".join(map(str, unit)), "came_from": addresses.get(hop["broker"]),
             "went_to": hop["address"], "at": hop["at"], "broker": hop["broker"],
-            "why": DIGEST if is_by_digest(crossing, wanted) else UNHEARD if is_unheard else ASTRAY,
+            "why": DIGEST if is_by_digest(crossing, wanted) else otherwise,
         })  # fmt: skip
     return found
 

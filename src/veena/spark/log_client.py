@@ -66,6 +66,7 @@ MAX_BROKERS: Final = 4096
 LOOK_S: Final = 5.0
 
 Answer = TypeVar("Answer", bound=Frame)
+Done = TypeVar("Done")
 
 
 class Ends(NamedTuple):
@@ -113,8 +114,8 @@ class LogClient:
         self.close()
 
     def close(self) -> None:
-        if self._wire is not None:
-            wire, self._wire = self._wire, None
+        wire, self._wire = self._wire, None
+        if wire is not None:
             wire.close()
 
     @property
@@ -238,7 +239,7 @@ class LogClient:
                         last_progress = time.monotonic()
                 return
             except NotConnected:
-                self._drop()
+                self.close()
                 if time.monotonic() - last_progress > self._timeout:
                     raise
                 time.sleep(pause)
@@ -271,14 +272,14 @@ class LogClient:
         except VeenaError as error:
             is_over = True  # a refusal ended it, or there is nobody left to tell
             if isinstance(error, RemoteProtocolError):
-                self._drop()
+                self.close()
             raise
         finally:
             if not is_over:
                 try:
                     wire.send(AskLogMore(number, 0))
                 except NotConnected:
-                    self._drop()
+                    self.close()
             wire.close_number(number)
 
     # --- the connection ---
@@ -297,43 +298,19 @@ class LogClient:
         assert self._wire is not None
         return self._wire
 
-    def _drop(self) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
-
-    def _retried(self, act: Callable[[], LogWire]) -> LogWire:
+    def _retried(self, act: Callable[[], Done]) -> Done:
         """Once more over a new connection, where the old one was lost unnoticed."""
         was_open = self._wire is not None
         try:
             return act()
         except NotConnected:
-            self._drop()
+            self.close()
             if not was_open:
                 raise
             return act()
 
     def _ask(self, question: Callable[[int], Frame], kind: type[Answer]) -> Answer:
-        was_open = self._wire is not None
-        try:
-            return self._asked(question, kind)
-        except NotConnected:
-            self._drop()
-            if not was_open:
-                raise
-            return self._asked(question, kind)
-
-    def _asked(self, question: Callable[[int], Frame], kind: type[Answer]) -> Answer:
-        wire = self._connected()
-        number = wire.open()
-        try:
-            wire.send(question(number))
-            frame = wire.wait(number)
-        finally:
-            wire.close_number(number)
-        if not isinstance(frame, kind):
-            raise RemoteProtocolError(f"{wire.url}: {type(frame).__name__} instead of {kind.__name__}")
-        return frame
+        return self._retried(lambda: self._connected().ask(question, kind))
 
 
 def _table(table: str) -> Table:

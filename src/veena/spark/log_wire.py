@@ -10,11 +10,12 @@ import ssl
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from veena.core.client_frames import (
     MAX_CLIENT_HEARTBEAT_MS,
@@ -38,6 +39,8 @@ READ_BYTES: Final = 1 << 20
 RECEIVE_BYTES: Final = 4 << 20
 #: Frames for other numbers than the one that is waited for; a broker sends no more than it was asked for.
 MAX_WAITING: Final = 4096
+
+Answer = TypeVar("Answer", bound=Frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,18 @@ class LogWire:
 
     def close_number(self, number: int) -> None:
         self._waiting.pop(number, None)
+
+    def ask(self, question: Callable[[int], Frame], kind: type[Answer]) -> Answer:
+        """One question, made of its number, and the one answer to it."""
+        number = self.open()
+        try:
+            self.send(question(number))
+            frame = self.wait(number)
+        finally:
+            self.close_number(number)
+        if not isinstance(frame, kind):
+            raise RemoteProtocolError(f"{self.url}: {type(frame).__name__} instead of {kind.__name__}")
+        return frame
 
     def send(self, *frames: Frame) -> None:
         self.send_bytes(b"".join(encode(frame, 0) for frame in frames))

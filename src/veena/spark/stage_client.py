@@ -124,19 +124,7 @@ class StageClient:
         return self._ask(lambda number: AskPublished(number, query)).batch
 
     def _ask(self, question: Callable[[int], Frame]) -> TellPublished:
-        def ask() -> TellPublished:
-            wire = self.connected()
-            number = wire.open()
-            try:
-                wire.send(question(number))
-                frame = wire.wait(number)
-            finally:
-                wire.close_number(number)
-            if not isinstance(frame, TellPublished):
-                raise RemoteProtocolError(f"{wire.url}: {type(frame).__name__} instead of TellPublished")
-            return frame
-
-        return self.retried(ask)
+        return self.retried(lambda: self.connected().ask(question, TellPublished))
 
     # --- the connection ---
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from veena.address import Address, Unit, link_level
 from veena.errors import InvalidAddress
+from veena.runtime.graph import graph_of, hops_from, pathlength
 from veena.runtime.network_file import LinkEntry, Network, partitions
-from veena.sim.graph import graph_of, hops_from, pathlength
 
 #: All distances are held at once: 2 MiB for so many brokers, and a second or two for the search.
 MAX_BROKERS = 1024

@@ -1,8 +1,9 @@
 """Where the brokers and units of a network stand on a sheet: boxes within boxes, and brokers on circles.
 
-Sizes are found from the inside out, places from the outside in. The sub-units of a unit stand in rows; which goes
-where, and the order of brokers around their circle, is improved by swapping pairs while that makes links shorter.
-Everything is computed in a fixed order without chance, so a network has one picture.
+For pictures of network files and of networks that run; of the latter not every unit has been looked into, and such a
+closed one is a box of one size. Sizes are found from the inside out, places from the outside in. The sub-units of a
+unit stand in rows; which goes where, and the order of brokers around their circle, is improved by swapping pairs while
+that makes links shorter. Everything is computed in a fixed order without chance, so a network has one picture.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ GAP = (0.0, 24.0, 34.0, 46.0)
 ASPECT = 1.45
 #: Passes of swapping; pictures of 500 brokers stop changing after three or four.
 PASSES = 6
+#: The extent of a closed unit: room for its name and a line of figures.
+CLOSED = (104.0, 52.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class Box:
     y: float
     width: float
     height: float
+
+    @property
+    def middle(self) -> Point:
+        return (self.x + self.width / 2, self.y + self.height / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +59,28 @@ class Layout:
 
 
 def lay_out(network: Network) -> Layout:
-    members = contexts(network)
-    pulls = _pulls(network)
-    extent: dict[Unit, tuple[float, float]] = {}
+    """A network with every broker in it."""
+    return arrange(network.levels, contexts(network), [(link.a, link.b) for link in network.links])
+
+
+def arrange(levels: int, opened: Mapping[Unit, tuple[Unit, ...]], links: Sequence[tuple[Unit, Unit]]) -> Layout:
+    """Units that are opened, `()` among them, with their members: brokers, units that are opened too, or closed ones.
+
+    Links join brokers and closed units.
+    """
+    members = dict(opened)
+    pulls = _pulls(links)
+    extent = {unit: CLOSED for inside in members.values() for unit in inside if unit not in members}
     places: dict[Unit, list[Point]] = {}
     for unit in sorted(members, key=lambda unit: (-len(unit), unit)):
-        level = network.levels - len(unit)
+        level = levels - len(unit)
         if level == 1:
             places[unit], extent[unit] = _framed(_circle(len(members[unit])))
         else:
             order, places[unit], extent[unit] = _rows(members[unit], extent, pulls.get(unit, {}), level)
             members[unit] = order
-    boxes, brokers = _placed(network, members, extent, places)
-    _turn(network, members, brokers)
+    boxes, brokers = _placed(levels, members, extent, places)
+    _turn(levels, members, links, boxes, brokers)
     width, height = extent[()]
     return Layout(width, height, {unit: box for unit, box in boxes.items() if unit}, brokers)
 
@@ -73,13 +89,13 @@ def _of(sizes: Sequence[float], level: int) -> float:
     return sizes[min(level, len(sizes) - 1)]
 
 
-def _pulls(network: Network) -> dict[Unit, dict[tuple[Unit, Unit], int]]:
+def _pulls(links: Sequence[tuple[Unit, Unit]]) -> dict[Unit, dict[tuple[Unit, Unit], int]]:
     """For each unit the links between its sub-units, counted."""
     found: dict[Unit, dict[tuple[Unit, Unit], int]] = {}
-    for link in network.links:
-        depth = network.levels - link.level
-        pair = (min(link.a, link.b)[:depth], max(link.a, link.b)[:depth])
-        counts = found.setdefault(link.a[: depth - 1], {})
+    for one, other in links:
+        depth = next(at for at in range(len(one)) if one[at] != other[at]) + 1
+        pair = (min(one, other)[:depth], max(one, other)[:depth])
+        counts = found.setdefault(one[: depth - 1], {})
         counts[pair] = counts.get(pair, 0) + 1
     return found
 
@@ -175,7 +191,7 @@ def _swapped(order: list[Unit], length: Callable[[Sequence[Unit]], float]) -> li
 
 
 def _placed(
-    network: Network,
+    levels: int,
     members: Mapping[Unit, tuple[Unit, ...]],
     extent: Mapping[Unit, tuple[float, float]],
     places: Mapping[Unit, list[Point]],
@@ -186,28 +202,34 @@ def _placed(
     for unit in sorted(members, key=lambda unit: (len(unit), unit)):
         box = boxes[unit]
         for member, (x, y) in zip(members[unit], places[unit], strict=True):
-            if len(member) == network.levels:
+            if len(member) == levels:
                 brokers[member] = (box.x + x, box.y + y)
             else:
                 boxes[member] = Box(box.x + x, box.y + y, *extent[member])
     return boxes, brokers
 
 
-def _turn(network: Network, members: Mapping[Unit, tuple[Unit, ...]], brokers: dict[Address, Point]) -> None:
+def _turn(
+    levels: int,
+    members: Mapping[Unit, tuple[Unit, ...]],
+    links: Sequence[tuple[Unit, Unit]],
+    boxes: Mapping[Unit, Box],
+    brokers: dict[Address, Point],
+) -> None:
     """Order brokers on their circles so that links within are short and gateways look to where they lead."""
     near: dict[Address, list[Address]] = {address: [] for address in brokers}
-    for link in network.links:
-        near[link.a].append(link.b)
-        near[link.b].append(link.a)
+    for one, other in links:
+        near.setdefault(one, []).append(other)
+        near.setdefault(other, []).append(one)
     for _ in range(2):  # the second time gateways know where the other end has come to stand
         for unit in sorted(members):
-            if network.levels - len(unit) != 1:
+            if levels - len(unit) != 1:
                 continue
             spots = [brokers[member] for member in members[unit]]
             inside = set(members[unit])
             pairs = [(one, other) for one in members[unit] for other in near[one] if other in inside and one < other]
             outside = {
-                one: [brokers[other] for other in near[one] if other not in inside]
+                one: [brokers.get(other) or boxes[other].middle for other in near[one] if other not in inside]
                 for one in members[unit]
                 if near[one]
             }

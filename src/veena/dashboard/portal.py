@@ -1,0 +1,299 @@
+"""The portal as a web server: sign-in, pages, and what keeps browsers from doing anything else.
+
+Nothing is loaded from other hosts, and the policy that every answer carries has browsers refuse to. Beyond this
+machine the portal asks for TLS of its own and for a broker with users, as brokers do of themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import parse_qs
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from nicegui import app as pages
+from nicegui import ui
+
+from veena.dashboard.frame import COOKIE, Entry, Frame
+from veena.dashboard.signing import LONGEST_S, AdviserOf, ArchiveOf, Desk, Door, MemberOf, NotSignedIn
+from veena.errors import ConfigError, VeenaError
+from veena.runtime.transport_url import is_loopback
+
+STATIC = Path(__file__).parent / "static"
+#: A name and a password.
+MAX_FORM_BYTES = 8192
+#: How often those whose time is over are let go.
+SWEEP_S = 60.0
+HEADERS = {
+    b"content-security-policy": b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self'"
+    b" 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; object-src 'none';"
+    b" base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
+    b"x-content-type-options": b"nosniff",
+    # Not less: browsers would hide where forms come from.
+    b"referrer-policy": b"same-origin",
+    b"x-frame-options": b"DENY",
+}
+logger = logging.getLogger("veena.dashboard")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where the portal is."""
+
+    host: str
+    port: int
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        return is_loopback(self.host)
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.certificate else "http"
+
+    def check(self) -> None:
+        """Raise ConfigError for what would open the portal to others without protection."""
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("dashboard", "--certificate", "goes with --key", "name both files, or none")
+        for option, path in (("--certificate", self.certificate), ("--key", self.key)):
+            if path is not None and not path.is_file():
+                raise ConfigError("dashboard", option, f"names {path}, which is no file", "check the path")
+        if not self.is_local and self.certificate is None and not self.insecure:
+            reason = f"opens {self.host}:{self.port} to other machines without TLS"
+            remedy = "add --certificate and --key, listen on 127.0.0.1, or say --insecure"
+            raise ConfigError("dashboard", "--listen", reason, remedy)
+
+    def bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((self.host, self.port))
+        except OSError as error:
+            found.close()
+            reason = f"cannot be {self.host}:{self.port} ({error.strerror})"
+            raise ConfigError("dashboard", "--listen", reason, "name another port, or 0 for a free one") from None
+        found.listen(128)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What others provide; the pages of what is missing are missing."""
+
+    member_of: MemberOf | None = None
+    adviser_of: AdviserOf | None = None
+    #: The rows that an archive has of a client.
+    archive: ArchiveOf | None = None
+
+
+async def serve(listening: Listening, door: Door, parts: Parts, on_ready: Callable[[str], None]) -> None:
+    """Run the portal until it is cancelled or interrupted; `on_ready` is told where it is."""
+    listening.check()
+    needs_users = not listening.is_local and not listening.insecure
+    desk = Desk(door, parts.member_of, needs_users)
+    if needs_users and not await desk.has_users():
+        reason = f"opens {listening.host}:{listening.port} to other machines, and the broker has no users"
+        remedy = "give the broker a users file ([auth] users_file), listen on 127.0.0.1, or say --insecure"
+        raise ConfigError("dashboard", "--listen", reason, remedy)
+    app = build(desk, parts, is_secure=listening.certificate is not None)
+    bound = listening.bind()
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        ssl_certfile=None if listening.certificate is None else str(listening.certificate),
+        ssl_keyfile=None if listening.key is None else str(listening.key),
+        timeout_graceful_shutdown=2,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    host, port = bound.getsockname()[:2]
+    on_ready(f"{listening.scheme}://{f'[{host}]' if ':' in host else host}:{port}/")
+    await _Server(config).serve(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """A signal is an ordinary end."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # otherwise it is raised once more when all is done
+
+
+def build(desk: Desk, parts: Parts, is_secure: bool) -> FastAPI:
+    """The application; once in a process, because NiceGUI keeps its pages in one place."""
+    from veena.dashboard import (
+        adviser_page,
+        application_page,
+        applications_page,
+        clients_page,
+        discovery_page,
+        events_page,
+        history_page,
+        topology_page,
+        traffic_page,
+    )
+
+    @asynccontextmanager
+    async def living(app: FastAPI) -> AsyncIterator[None]:
+        sweeping = asyncio.get_running_loop().create_task(_sweep(desk))
+        yield
+        sweeping.cancel()
+        await desk.close()
+
+    app = FastAPI(lifespan=living, docs_url=None, redoc_url=None, openapi_url=None)
+    always = (topology_page, traffic_page, clients_page, events_page, discovery_page)
+    together = (applications_page, application_page) if parts.member_of is not None else ()
+    frame = Frame(desk, _entries(parts))
+    _add_doors(app, desk, is_secure)
+    for page in (*always, *together):
+        page.register(frame)
+    if parts.member_of is not None:
+        history_page.register(frame, parts.archive)
+    if parts.adviser_of is not None:
+        adviser_page.register(frame, parts.adviser_of)
+    pages.add_static_files("/static", STATIC)
+    ui.run_with(
+        app,
+        title="Veena",
+        dark=None,
+        tailwind=False,
+        show_welcome_message=False,
+        reconnect_timeout=10.0,
+        language="en-US",
+    )
+    app.add_middleware(_Headers)
+    return app
+
+
+def _entries(parts: Parts) -> tuple[Entry, ...]:
+    """The pages of the bar at the top."""
+    found = [Entry("/topology", "Topology"), Entry("/traffic", "Traffic"), Entry("/clients", "Clients")]
+    found += [Entry("/events", "Events"), Entry("/discovery", "Discovery")]
+    if parts.member_of is not None:
+        found += [Entry("/applications", "Applications"), Entry("/history", "History")]
+    if parts.adviser_of is not None:
+        found.append(Entry("/adviser", "Adviser"))
+    return tuple(found)
+
+
+async def _sweep(desk: Desk) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        await desk.sweep()
+
+
+class _Headers:
+    """Every answer says what a browser may do with it."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def say(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *HEADERS.items()]
+            await send(message)
+
+        await self._app(scope, receive, say if scope["type"] == "http" else send)
+
+
+# --- signing in and out ---
+
+
+def _add_doors(app: FastAPI, desk: Desk, is_secure: bool) -> None:
+    @app.get("/sign-in")
+    async def form(request: Request, next: str = "/") -> Response:  # noqa: A002 (the name in the address)
+        if desk.person(request.cookies.get(COOKIE)) is not None:
+            return RedirectResponse(_inside(next), status_code=303)
+        return await _form(desk, next)
+
+    @app.post("/sign-in")
+    async def enter(request: Request) -> Response:
+        fields = await _fields(request)
+        if fields is None:
+            return HTMLResponse("This form did not come from here, or is too long.", status_code=400)
+        place = request.client.host if request.client else ""
+        target = fields.get("next", "/")
+        try:
+            token = await desk.sign_in(fields.get("name", ""), fields.get("password", ""), place)
+        except NotSignedIn as error:
+            return await _form(desk, target, str(error), fields.get("name", ""))
+        answer = RedirectResponse(_inside(target), status_code=303)
+        answer.set_cookie(
+            COOKIE, token, max_age=int(LONGEST_S), httponly=True, samesite="strict", secure=is_secure, path="/"
+        )
+        return answer
+
+    @app.post("/sign-out")
+    async def leave(request: Request) -> Response:
+        if await _fields(request) is None:
+            return HTMLResponse("This form did not come from here.", status_code=400)
+        await desk.sign_out(request.cookies.get(COOKIE))
+        answer = RedirectResponse("/sign-in", status_code=303)
+        answer.delete_cookie(COOKIE, path="/")
+        return answer
+
+    @app.get("/")
+    async def home(request: Request) -> Response:
+        return RedirectResponse("/topology", status_code=303)
+
+
+def _inside(target: str) -> str:
+    """Where to go after signing in: a page of this portal and nowhere else."""
+    is_page = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return target if is_page else "/"
+
+
+async def _fields(request: Request) -> dict[str, str] | None:
+    """The fields of a form of this portal; None for what another site sent, or what is too long."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin.split("://", 1)[-1] != request.headers.get("host"):
+        return None
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_FORM_BYTES:
+            return None
+    try:
+        return {name: values[0] for name, values in parse_qs(data.decode(), max_num_fields=10).items()}
+    except ValueError:
+        return None
+
+
+async def _form(desk: Desk, target: str, fault: str = "", name: str = "") -> HTMLResponse:
+    hint = ""
+    try:
+        has_users = await desk.has_users()
+    except (VeenaError, TimeoutError) as error:
+        has_users = True
+        hint = f'<p class="note bad" role="alert">No broker answers now: {html.escape(str(error))}</p>'
+    secret = (
+        '<label>Password<input name="password" type="password" autocomplete="current-password"></label>'
+        if has_users
+        else '<p class="faint">This broker has no users: a name is enough.</p>'
+    )
+    said = f'<p class="note bad" role="alert">{html.escape(fault)}</p>' if fault else ""
+    page = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sign in · Veena</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="stylesheet" href="/static/portal.css">
+<link rel="icon" href="data:,"></head><body class="plain-page"><main class="sign-in"><h1>Veena</h1>
+{said or hint}<form method="post" action="/sign-in">
+<input type="hidden" name="next" value="{html.escape(_inside(target))}">
+<label>Name<input name="name" value="{html.escape(name)}" autocomplete="username" autofocus required></label>
+{secret}<button>Sign in</button></form></main></body></html>"""
+    return HTMLResponse(page, status_code=403 if fault else 200)

@@ -1,0 +1,223 @@
+"""The aggregation service of a domain: one aggregated subscription for each remote application (AGG-01..07, DIS-15).
+
+Members tell it what they want of applications in other domains; it subscribes to the disjunction, and the members
+subscribe for themselves. To the mesh these are subscriptions like any other. The members' are covered by the aggregate,
+so by the mesh's own rule only that one is told outside: one consumer at the remote side, n at the local one. An event
+crosses once and is matched again here against each member's own constraint (AGG-02). Nothing is published again, so
+whatever the mesh promises (once, in order, also to who was away) still holds.
+
+The aggregate is changed make-before-break: the new one is acknowledged before the old one goes. Should the service die,
+its subscription lingers, goes, and the members' own constraints climb by themselves: the price is a few wants more.
+Members tell their interest again from time to time, so that a service that is new, or a second one, has them all.
+
+The subscriptions are held by a client of their own whose device is `none`: it is sent no events, it only wants them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from veena.client import Client, Subscription
+from veena.client.companion import companion
+from veena.core.fitness import NO_DEVICE
+from veena.errors import VeenaError
+from veena.event import Event
+from veena.services.aggregate import Aggregate
+from veena.services.aggregation_messages import LEASE_S, SUBSCRIBE, UNSUBSCRIBE, Interest, Joined, read_interest
+from veena.services.federation import realm_of
+from veena.services.registry import network_of
+from veena.services.trader_messages import MESSAGING
+
+#: Applications whose interests one service aggregates.
+MAX_AGGREGATES = 4096
+#: How often leases are looked at.
+SWEEP_S = 2.0
+
+Key = tuple[int, str]
+logger = logging.getLogger("veena.services")
+
+
+@dataclass(slots=True)
+class _Held:
+    """One aggregate and what stands for it in the mesh."""
+
+    aggregate: Aggregate
+    #: Members and when their leases end.
+    leases: dict[str, float] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateStatistics:
+    network: int
+    application: str
+    members: int
+    #: Different constraints of the members, those that the aggregate consists of, and the texts that tell it.
+    distinct: int
+    told: int
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationStatistics:
+    network: int
+    aggregates: tuple[AggregateStatistics, ...]
+    #: Interests that came, were covered already, changed an aggregate; and that ended, by word or by lease.
+    interests: int
+    covered: int
+    changed: int
+    removed: int
+    expired: int
+    refused: int
+
+
+class AggregationService:
+    """One instance; several in a domain hold the same aggregates, and the mesh tells them once."""
+
+    def __init__(self, client: Client, *, level: int | None = None, lease: float = LEASE_S) -> None:
+        self._client = client
+        self._level = level
+        self._lease_s = lease
+        self.network = network_of(client, level)
+        self._holder: Client | None = None
+        self._held: dict[Key, _Held] = {}
+        self._requests: Subscription | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._interests = self._covered = self._changes = self._removed = self._expired = self._refused = 0
+
+    async def start(self) -> None:
+        self._holder = await companion(self._client, "aggregates", {"device": NO_DEVICE}).open()
+        self._requests = await self._client.subscribe(
+            constraint=f"$type_name == '{MESSAGING}' and $domain_name == '{self.network}' and "
+            f"$event_name in ('{SUBSCRIBE}', '{UNSUBSCRIBE}')",
+            scope=realm_of(self._client, self._level),
+            on_event=self._on_request,
+        )
+        self._spawn(self._sweep())
+
+    async def stop(self) -> None:
+        if self._requests is not None:
+            await self._requests.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._holder is not None:
+            await self._holder.close()
+
+    async def __aenter__(self) -> AggregationService:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # --- members ---
+
+    async def join(self, interest: Interest) -> Joined:
+        """A member wants this of a remote application; returns when the aggregate that has it is acknowledged."""
+        self._interests += 1
+        key = (interest.network, interest.application)
+        held = self._held.get(key)
+        if held is None:
+            if len(self._held) >= MAX_AGGREGATES:
+                raise VeenaError(f"{MAX_AGGREGATES} applications are aggregated here: no more are taken")
+            held = _Held(Aggregate(interest.application))
+        change = held.aggregate.add(interest.member, interest.constraint)
+        self._held[key] = held
+        held.leases[interest.member] = time.monotonic() + self._lease_s
+        self._changes += change is not None
+        self._covered += change is None
+        await self._settle(held)
+        return Joined(len(held.aggregate), len(held.aggregate.texts), change is not None)
+
+    async def leave(self, interest: Interest) -> Joined:
+        """A member wants nothing more of it."""
+        held = self._held.get((interest.network, interest.application))
+        if held is None or interest.member not in held.aggregate:
+            return Joined(0 if held is None else len(held.aggregate), 0, False)
+        self._removed += 1
+        change = held.aggregate.remove(interest.member)
+        held.leases.pop(interest.member, None)
+        await self._settle(held)
+        self._forget()
+        return Joined(len(held.aggregate), len(held.aggregate.texts), change is not None)
+
+    async def _settle(self, held: _Held) -> None:
+        """Make what the mesh is told equal to the aggregate: the new texts first, then away with the old ones."""
+        assert self._holder is not None, "the service has been started"
+        async with held.lock:
+            for text in held.aggregate.texts:
+                if text not in held.subscriptions:
+                    held.subscriptions[text] = await self._holder.subscribe(constraint=text)
+            for text in [text for text in held.subscriptions if text not in held.aggregate.texts]:
+                await held.subscriptions.pop(text).close()
+
+    def _forget(self) -> None:
+        for key, held in list(self._held.items()):
+            if not len(held.aggregate) and not held.subscriptions and not held.lock.locked():
+                del self._held[key]
+
+    async def _sweep(self) -> None:
+        """End what nobody has told again."""
+        while True:
+            await asyncio.sleep(min(SWEEP_S, self._lease_s / 2))
+            now = time.monotonic()
+            for held in list(self._held.values()):
+                gone = [member for member, until in held.leases.items() if until < now]
+                for member in gone:
+                    held.aggregate.remove(member)
+                    del held.leases[member]
+                self._expired += len(gone)
+                if gone:
+                    try:
+                        await self._settle(held)
+                    except VeenaError as error:
+                        logger.info("an aggregate of domain %d is not settled: %s", self.network, error)
+            self._forget()
+
+    # --- requests ---
+
+    def _on_request(self, event: Event) -> None:
+        self._spawn(self._answer(event))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, event: Event) -> None:
+        try:
+            try:
+                interest = read_interest(event)
+                ends = event.headers.get("event_name") == UNSUBSCRIBE
+                done = await (self.leave(interest) if ends else self.join(interest))
+            except VeenaError as error:
+                self._refused += 1
+                await self._client.reply(event, properties={"error": str(error)[:1024]})
+            else:
+                await self._client.reply(
+                    event, properties={"members": done.members, "texts": done.texts, "changed": done.changed}
+                )
+        except VeenaError as error:
+            logger.info("the aggregation service of domain %d could not answer: %s", self.network, error)
+
+    def statistics(self) -> AggregationStatistics:
+        aggregates = tuple(
+            AggregateStatistics(
+                network, application, len(held.aggregate), held.aggregate.distinct, held.aggregate.told,
+                held.aggregate.texts,
+            )
+            for (network, application), held in sorted(self._held.items())
+        )  # fmt: skip
+        return AggregationStatistics(
+            self.network, aggregates, self._interests, self._covered, self._changes, self._removed, self._expired,
+            self._refused,
+        )  # fmt: skip

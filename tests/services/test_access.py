@@ -1,0 +1,279 @@
+"""Access control of a domain: categories, the rules that they become, and brokers that hold to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import veena.testing
+from veena.client import Client, connect
+from veena.errors import AccessDenied, ConfigError
+from veena.event import Event, Value
+from veena.runtime.rights import Rights, Rule
+from veena.runtime.users import digest_of, parse_users
+from veena.services.access import STANDARD, AccessControl, Category
+from veena.services.dictionary import Dictionary
+from veena.services.domain import DomainServices
+from veena.services.member import Member
+from veena.services.registry import Registry
+from veena.services.structured import StructuredEvent
+
+WAIT_S = 20.0
+EAST = {"ann": "junior", "sam": "senior", "heat": "application", "easterly": "service"}
+#: A user of both domains is in both files.
+WEST = {"sue": "senior", "sam": "junior", "joe": "junior", "westerly": "service"}
+DESK = '\n[role.desk]\nrules = [{ allow = ["publish", "subscribe"], topic = "desk.*" }]\n'
+
+
+def users_of(category_of: dict[str, str]) -> str:
+    members = {user: (category, digest_of(f"token of {user}")) for user, category in category_of.items()}
+    text = AccessControl().users_toml(members)
+    return text.replace('roles = ["junior"]', 'roles = ["junior", "desk"]') + DESK
+
+
+@pytest.fixture(name="network", scope="module")
+def _network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[veena.testing.Network]:
+    """Two domains, each with a users file of its own."""
+    directory = tmp_path_factory.mktemp("domains")
+    for broker, category_of in (("east.lab.1", EAST), ("west.lab.1", WEST)):
+        (directory / broker).mkdir()
+        (directory / broker / "users.toml").write_text(users_of(category_of))
+    # Users have to prove who they are; the two brokers, on this machine alone, need no certificates for each other.
+    settings: dict[str, dict[str, Any]] = {"auth": {"users_file": "users.toml"}, "broker": {"insecure": True}}
+    with veena.testing.network({"east.lab": 1, "west.lab": 1}, settings=settings, directory=directory) as net:
+        yield net
+
+
+def client(net: veena.testing.Network, place: str, user: str, token: str | None = None) -> Client:
+    return connect(net.url(f"{place}.lab.1"), client_id=user, user=user, token=token or f"token of {user}")
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+def change(by: str) -> Event:
+    fields: dict[str, Value] = {"by": by, "parameter": "diffusivity", "value": 0.2}
+    return StructuredEvent("heat", "Steering", "change", fields).to_event()
+
+
+def state(step: int) -> Event:
+    return StructuredEvent("heat", "Monitoring", "state", {"state": "running", "step": step}).to_event()
+
+
+def test_juniors_watch_and_seniors_steer(network: veena.testing.Network) -> None:
+    """DIS-04: a junior's steering is refused by its broker, monitoring is granted; a senior's steering is accepted."""
+
+    async def scenario() -> None:
+        async with (
+            client(network, "east", "heat") as heat,
+            client(network, "west", "joe") as junior,
+            client(network, "west", "sue") as senior,
+        ):
+            commands = await heat.subscribe(constraint="$domain_name == 'heat' and $type_name == 'Steering'")
+            watched = await junior.subscribe(constraint="$domain_name == 'heat' and $type_name == 'Monitoring'")
+            with pytest.raises(AccessDenied) as caught:
+                await junior.publish_event(change("joe"), reliable=True)
+            assert str(caught.value).endswith(
+                "the rights of 'joe' do not allow to publish events of type 'Steering'"
+                " (rule 5: deny publish, subscribe type *)"
+            )
+            with pytest.raises(AccessDenied, match="events of type 'Steering'"):
+                await junior.request(headers=change("joe").headers, properties=change("joe").properties)
+            await senior.publish_event(change("sue"), reliable=True)
+            assert (await commands.next(WAIT_S)).properties["by"] == "sue", "the junior's never came"
+            await heat.publish_event(state(1), reliable=True)
+            assert (await watched.next(WAIT_S)).properties["step"] == 1
+            assert commands.waiting == 0
+
+    run(scenario())
+
+
+def test_nobody_steers_under_another_name(network: veena.testing.Network) -> None:
+    """SEC-05: neither a second type in the header, nor a topic that another role allows, opens a side door."""
+    steering = dict(change("joe").headers)
+
+    async def scenario() -> None:
+        async with client(network, "west", "joe") as junior:
+            for event in (
+                Event(headers={**steering, "type_name": "Collaboration", "$type_name": "Steering"}),
+                Event(headers={**steering, "$type_name": "Steering"}),
+                Event(topic="desk.1", headers=steering),
+                Event(headers={**steering, "type_name": 7}),
+                Event(properties={"by": "joe"}),
+            ):
+                with pytest.raises(AccessDenied, match="do not allow to publish"):
+                    await junior.publish_event(event, reliable=True)
+            await junior.publish(topic="desk.1", body=b"what its other role is for", reliable=True)
+
+    run(scenario())
+
+
+def test_steering_of_others_is_not_handed_to_juniors(network: veena.testing.Network) -> None:
+    """DIS-04: a constraint that fits commands as well finds what a junior may read, and nothing else."""
+
+    async def scenario() -> None:
+        async with (
+            client(network, "east", "heat") as heat,
+            client(network, "east", "ann") as junior,
+            client(network, "east", "sam") as senior,
+        ):
+            wanted = [
+                await who.subscribe(constraint="$domain_name == 'heat'", durable=durable)
+                for who, durable in ((junior, False), (junior, "all"), (senior, False))
+            ]
+            commands = await heat.subscribe(constraint="$domain_name == 'heat' and $type_name == 'Steering'")
+            await senior.publish_event(change("sam"), reliable=True)
+            await commands.next(WAIT_S)
+            await heat.publish_event(state(2), reliable=True)
+            await heat.publish_event(state(3), reliable=True)
+            for subscription in wanted[:2]:
+                assert [(await subscription.next(WAIT_S)).properties["step"] for _ in range(2)] == [2, 3]
+            seen = [(await wanted[2].next(WAIT_S)).headers["type_name"] for _ in range(3)]
+            assert seen == ["Steering", "Monitoring", "Monitoring"]
+            with pytest.raises(AccessDenied, match="any event may satisfy"):
+                await junior.subscribe(constraint="TRUE")
+            await wanted[1].delete()
+
+    run(scenario())
+
+
+def test_credentials_count_in_their_own_domain(network: veena.testing.Network) -> None:
+    """DIS-05, SEC-05: they are checked before anything else, by the brokers of the domain, against its own users."""
+
+    async def scenario() -> None:
+        for place, user, token in (
+            ("west", "ann", None),
+            ("east", "sue", None),
+            ("east", "ann", "token of sue"),
+            ("west", "ann", "token of sue"),
+            ("east", "ann", "guessed"),
+        ):
+            with pytest.raises(AccessDenied, match="not known here"):
+                await client(network, place, user, token).open()
+        with pytest.raises(AccessDenied):
+            await connect(network.url("east.lab.1"), client_id="ann").open()
+        async with client(network, "west", "sam") as visitor:
+            with pytest.raises(AccessDenied, match="events of type 'Steering'"):
+                await visitor.publish_event(change("sam"), reliable=True)
+        async with client(network, "east", "sam") as at_home:
+            await at_home.publish_event(change("sam"), reliable=True)
+
+    run(scenario())
+
+
+def test_the_categories_are_enough_for_their_work(network: veena.testing.Network) -> None:
+    """DIS-04, DIS-09: services, an application and members of two domains do what they are for, with these rules."""
+
+    async def scenario() -> None:
+        async with (
+            client(network, "east", "easterly") as easterly,
+            client(network, "west", "westerly") as westerly,
+            client(network, "east", "heat") as heat,
+            client(network, "west", "joe") as junior,
+            client(network, "west", "sue") as senior,
+            DomainServices(easterly, "east", links=["west"]),
+            DomainServices(westerly, "west", links=["east"]),
+            Member(junior) as joe,
+            Member(senior) as sue,
+        ):
+            assert (joe.may_steer, sue.may_steer) == (False, True)
+            await Registry(heat).export("Application", "heat", {})
+            async with asyncio.timeout(WAIT_S):
+                while [offer.name for offer in await joe.applications()] != ["heat"]:
+                    pass
+            watched = await joe.monitor("heat")
+            await heat.publish_event(state(4), reliable=True)
+            assert (await watched.next(WAIT_S)).properties["step"] == 4
+            with pytest.raises(AccessDenied, match="events of type 'Steering'"):
+                await joe.take("heat")
+
+    run(scenario())
+
+
+def test_what_a_category_may_do() -> None:
+    """DIS-04, DIC-10: the answer is that of a broker with these rules."""
+    access = AccessControl()
+    junior, senior, application = map(access.powers, ("junior", "senior", "application"))
+    assert junior.publish == ("Collaboration", "Messaging") and junior.read == ("Monitoring", "Collaboration")
+    assert set(senior.publish) - set(junior.publish) == {"Steering"}
+    assert set(senior.read) - set(junior.read) == {"Steering", "Access"}
+    assert "Collaboration" not in application.publish + application.read
+    assert "advertise" in application.may and "advertise" not in junior.may
+    assert {"log", "move"}.isdisjoint(junior.may + senior.may + application.may + access.powers("service").may)
+    with pytest.raises(ConfigError, match="category 'boss': is not known; there are junior, senior"):
+        access.powers("boss")
+
+
+def test_the_roles_are_what_a_users_file_wants() -> None:
+    """DIS-05: what is written can be read by a broker, and means the same."""
+    access = AccessControl()
+    users = parse_users(access.roles_toml() + '[user.ann]\nroles = ["junior"]')
+    assert users._roles == {name: access.rules(name) for name in STANDARD}
+    parse_users(access.users_toml({'a "quoted" name': ("senior", digest_of("x"))}))
+
+
+def test_new_types_fall_to_the_right_categories(tmp_path: Path) -> None:
+    """DIS-17: by the dictionary alone; what nobody declared is refused to everybody."""
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[type.Valve]\nguarded = true\n[[event]]\ntype = "Valve"\nname = "turn"\n[[event]]\ntype = "Note"\nname = "*"\n'
+        '[type.Probe]\npublishers = ["application"]\n[[event]]\ntype = "Probe"\nname = "*"\n'
+    )
+    access = AccessControl(dictionary=Dictionary.load(own))
+    junior, senior = access.powers("junior"), access.powers("senior")
+    assert "Note" in junior.publish and "Valve" not in junior.publish + junior.read
+    assert "Valve" in senior.publish and "Valve" in senior.read
+    assert "Probe" in junior.read and "Probe" not in senior.publish and "Probe" in access.powers("application").publish
+    for name in access.categories:
+        rights = Rights((*access.rules(name), Rule(allow="*", topic="*")))
+        event = Event(topic="any", headers={"type_name": "Undeclared"})
+        assert not rights.may_publish(event) and not rights.may_read(event, "topic")
+
+
+def test_categories_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "categories.toml"
+    file.write_text(
+        '[category.reviewer]\npublish = []\nread = ["Monitoring", "Steering"]\nmay = ["wide"]\n'
+        '[category.junior]\ndescription = "here they may look into the network"\nmay = ["wide", "query", "explain"]\n'
+    )
+    access = AccessControl.load(file)
+    reviewer = access.powers("reviewer")
+    assert (reviewer.publish, reviewer.read, reviewer.may) == ((), ("Monitoring", "Steering"), ("wide",))
+    assert access.powers("junior").may == ("wide", "query", "explain")
+    assert access.powers("senior") == AccessControl().powers("senior")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[category.a]\nread = ['Gossip']",
+            "category.a.read: type 'Gossip' is not known; the dictionary has Monitoring",
+        ),
+        ("[category.a]\nmay = ['publish']", "category.a.may: action 'publish' is not known"),
+        ("[category.a]\nmay = ['fly']", "fly"),
+        ("[category.a]\nreads = []", "reads"),
+        ("[category.'a b']", "is no name; use 1 to 64 letters"),
+        ("[categories.a]", "categories"),
+        ("[category", "syntax"),
+        ("".join(f"[category.c{n}]\n" for n in range(101)), "101 categories; at most 100"),
+    ],
+)
+def test_faults_of_categories_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "categories.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        AccessControl.load(tmp_path / "categories.toml")
+    assert message in str(caught.value)
+
+
+def test_a_service_may_do_what_its_work_needs() -> None:
+    """The services of a domain read all types and subscribe for others, but change nothing of the network itself."""
+    rights = Rights(AccessControl().rules("service"))
+    assert all(rights.allows("subscribe", "constraint", None, kind) for kind in Dictionary.standard().interactions)
+    assert rights.allows("everything") and not rights.allows("move") and not rights.allows("log")
+    assert Category().may == STANDARD["junior"].may
