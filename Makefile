@@ -25,6 +25,7 @@ demo: setup ## 22 brokers as processes with 102 clients, then a bad day in the s
 	$(BIN)/veena demo --once --out out/demo
 
 test: setup ## every test
+	$(BIN)/python tools/browser.py
 	$(BIN)/python -m pytest -n $(JOBS)
 
 check: setup ## format, lint, types, tidiness

@@ -6,9 +6,9 @@
 
 Looked for in this order: `VEENA_BROWSER` (a path), the search path, the usual places, what was fetched before. To get
 one: `apt-get install chromium` as root on Debian and its children; otherwise the build for servers that the npm package
-@sparticuz/chromium carries (Linux on x86-64; it brings its libraries and a font, and needs no rights). The package is
-read from the registry by itself, so neither node nor npm is needed; what is in it is compressed by Brotli, which the
-node inside Playwright's driver undoes.
+@sparticuz/chromium carries (Linux on x86-64; it brings its libraries and a font, and needs no rights). It is read from
+the registry that npm, or `NPM_CONFIG_REGISTRY`, names; what is in it is compressed by Brotli, which the node inside
+Playwright's driver undoes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PLACES = (
     "C:/Program Files/Google/Chrome/Application/chrome.exe",
     "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
 )
-REGISTRY = "https://registry.npmjs.org/"
+REGISTRY = "NPM_CONFIG_REGISTRY"
 #: The package, pinned; the digest is the one that the registry names as its integrity.
 VERSION = "147.0.0"
 DIGEST = "4ZKeAQQa8up2mt675qSitztLdbQrlf8BKdC5naeap+5Mv1OV1OlJdPoU+EJC/p5sQUJUQmN4r+q5+EhaaOUHpQ=="
@@ -109,8 +109,7 @@ def fetch(directory: Path) -> Path:
         raise NoBrowser(
             f"no Chromium is here, and none can be fetched for this machine: install one, or set {VARIABLE}"
         )
-    registry = os.environ.get("NPM_CONFIG_REGISTRY", REGISTRY).rstrip("/")
-    url = f"{registry}/@sparticuz/chromium/-/chromium-{VERSION}.tgz"
+    url = f"{_registry()}/@sparticuz/chromium/-/chromium-{VERSION}.tgz"
     print(f"fetching {url} ...", file=sys.stderr)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as work:
@@ -121,6 +120,21 @@ def fetch(directory: Path) -> Path:
         shutil.rmtree(directory, ignore_errors=True)
         made.rename(directory)
     return directory / "chromium"
+
+
+def _registry() -> str:
+    """Where npm gets its packages from."""
+    found = os.environ.get(REGISTRY, "")
+    npm = shutil.which("npm")
+    if not found and npm is not None:
+        done = subprocess.run([npm, "config", "get", "registry"], capture_output=True, text=True, check=False)  # noqa: S603
+        found = done.stdout.strip()
+    if not found.startswith("http"):
+        raise NoBrowser(
+            f"no Chromium is here, and no npm to get one: install Chromium, set {VARIABLE} to where one is, or set"
+            f" {REGISTRY} to a registry of npm packages"
+        )
+    return found.rstrip("/")
 
 
 def _read(url: str) -> bytes:

@@ -27,7 +27,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 ]  # fmt: skip
 #: Far more than anything takes, also on a busy machine.
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 expect.set_options(timeout=PATIENCE_MS)
 DESK = (1180, 900)
 PHONE = (390, 844)
@@ -56,11 +56,11 @@ class Plate:
     def run(self) -> None:
         plate = HeatPlate(self.rows, self.rows)
         with collab.application(
-            "heat", self.url, parameters=PARAMETERS, period=0.1, state_period=0.5, client_id="sim/heat", user="sim",
+            "heat", self.url, parameters=PARAMETERS, period=0.2, state_period=0.5, client_id="sim/heat", user="sim",
             password=PASSWORDS["sim"],
         ) as app:  # fmt: skip
             self.ready.set()
-            while app.running and not self.stop.wait(0.02):
+            while app.running and not self.stop.wait(0.05):
                 plate.step(**app.values)
                 app.publish_statistics(step=plate.steps, **plate.statistics())
                 app.publish_field(plate.field, step=plate.steps)
@@ -142,6 +142,8 @@ def site(directory: Path, playwright: Playwright, rows: int = 24) -> Iterator[Si
         "broker": {"insecure": True},
         "auth": {"users_file": str(directory / "users.toml")},
         "store": {"records": "all"},
+        # Brokers, simulation and tests share a process here: nobody is suspected for a second of silence.
+        "links": {"heartbeat_s": 1.0},
     }
     executable = find_browser()
     assert executable is not None, "no Chromium is here: run `python tools/browser.py`"

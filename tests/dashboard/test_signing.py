@@ -27,7 +27,12 @@ def test_a_name_is_enough_where_the_broker_has_no_users_unless_users_are_needed(
             await desk.sign_out(token)
             assert desk.person(token) is None and not person.client.is_connected
             with pytest.raises(NotSignedIn, match="users file"):
-                await Desk(Door((url,)), needs_users=True).sign_in("ann", "", "here")
+                await Desk(Door((url,)), who="users").sign_in("ann", "", "here")
+            with pytest.raises(NotSignedIn, match="on its own machine only"):
+                await desk.sign_in("ann", "", "here", host="rebound.example.org")
+            anybody = Desk(Door((url,)), who="anybody")
+            assert await anybody.sign_in("ann", "", "there", host="portal.example.org")
+            await anybody.close()
             for name in ("", "a/b", "x" * 65, "a\nb"):
                 with pytest.raises(NotSignedIn, match="a name has"):
                     await desk.sign_in(name, "", "here")
@@ -70,7 +75,7 @@ def test_wrong_tries_are_counted_and_told_without_saying_what_was_wrong(tmp_path
 
     async def go() -> None:
         async with testing.broker(settings={"auth": {"users_file": str(tmp_path / "users.toml")}}) as url:
-            desk = Desk(Door((url,)), needs_users=True)
+            desk = Desk(Door((url,)), who="users")
             assert await desk.has_users()
             reasons = set()
             for name in ("ann", "nobody"):
@@ -85,14 +90,14 @@ def test_wrong_tries_are_counted_and_told_without_saying_what_was_wrong(tmp_path
                     await desk.sign_in("ann", "wrong", "there")
             with pytest.raises(NotSignedIn, match="wait a minute"):
                 await desk.sign_in("ann", "right", "there")
-            assert await desk.sign_in("ann", "right", "elsewhere")
+            assert await desk.sign_in("ann", "right", "elsewhere", host="portal.example.org")
             await desk.close()
 
     asyncio.run(go())
 
 
 def test_a_broker_that_is_not_there_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing, "ATTACH_S", 0.3)
+    monkeypatch.setattr(signing, "PROBE_S", 0.3)
 
     async def go() -> None:
         signing_door = Door(("veena://127.0.0.1:1",))

@@ -12,8 +12,8 @@ import pytest
 import veena
 import veena.testing
 from veena.client import Client, Subscription, connect
-from veena.errors import InvalidConstraint, InvalidEvent, Refused
-from veena.services.aggregation import AggregationService
+from veena.errors import InvalidConstraint, InvalidEvent, Refused, VeenaError
+from veena.services.aggregation import MAX_OF_CLIENT, AggregationService
 from veena.services.aggregation_messages import Interest, tell
 from veena.services.offers import Offer
 from veena.services.registry import Registry, network_of
@@ -330,5 +330,23 @@ def test_what_is_wrong_is_said(net: veena.testing.Network) -> None:
                 with pytest.raises(Refused, match=reason):
                     await tell(user, service.network, "subscribe", interest)
             assert service.statistics().refused == 4 and not service.statistics().aggregates
+
+    asyncio.run(main())
+
+
+def test_nobody_fills_the_service_alone(net: veena.testing.Network) -> None:
+    """A client has so many interests, in all applications together; what it ends can be asked for anew."""
+
+    async def main() -> None:
+        async with connect(net.url("L.1")) as client, AggregationService(client) as service:
+            for number in range(MAX_OF_CLIENT):
+                await service.join(Interest(f"eve#{number}", 1, f"app-{number % 3}"))
+            await service.join(Interest("eve#0", 1, "app-0", "slot > 7"))  # it may change its mind
+            more = Interest("eve#more", 1, "app-0")
+            with pytest.raises(VeenaError, match=f"'eve' has {MAX_OF_CLIENT} interests here"):
+                await service.join(more)
+            await service.join(Interest("ann#1", 1, "app-0"))
+            await service.leave(Interest("eve#1", 1, "app-1"))
+            await service.join(more)
 
     asyncio.run(main())

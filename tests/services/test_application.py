@@ -197,9 +197,54 @@ def test_who_steers_is_who_the_brokers_let_in_and_not_what_an_event_says(url: st
             async def lie(event: veena.Event) -> None:
                 await other.reply(event, properties={"answer": "done"})
 
-            await other.subscribe(constraint="$domain_name == 'quiet' and $type_name == 'Steering'", on_event=lie)
-            with pytest.raises(AccessDenied, match="'mallory' answered for application 'quiet'"):
-                await emma.take("quiet")
+            for name, who in (("quiet", "'forged-app'"), ("absent", "nobody")):
+                wanted = f"$domain_name == '{name}' and $type_name == 'Steering'"
+                await other.subscribe(constraint=wanted, on_event=lie)
+                with pytest.raises(AccessDenied, match=f"'mallory' answered for application .*, which {who} offers"):
+                    await emma.take(name)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("verb", "fields", "body", "reason"),
+    [
+        ("change", {}, b'{"speed": 1' + b"0" * 400 + b"}", "the values of a change"),
+        ("change", {}, b'{"speed": 1' + b"0" * 30 + b"}", "the values of a change"),
+        ("change", {}, b'{"' + b"a" * 300 + b'": 1}', "the values of a change"),
+        ("change", {"parameter": "a" * 300, "value": 1}, b"", "parameter is 'aaa"),
+        ("change", {"parameter": "speed", "value": float("nan")}, b"", "is no float"),
+        ("change", {"parameter": "state", "value": "x" * 5000}, b"", "a program can be made"),
+        ("change", {}, b"{", "the values of a change"),
+        ("hand_over", {"to": "x" * 300}, b"", "to is 'xxx"),
+        ("hand_over", {"to": 7}, b"", "needs `to`"),
+    ],
+)
+def test_what_is_no_command_is_refused_and_harms_nobody(
+    url: str, verb: str, fields: dict[str, Value], body: bytes, reason: str
+) -> None:
+    """SEC-05: whoever may steer can send anything; it is explained, the driver is named, and the program goes on."""
+
+    async def main() -> None:
+        async with (
+            veena.connect(url, client_id="odd-app") as one,
+            veena.connect(url, client_id="odd") as client,
+            Application(one, "odd", parameters=PARAMETERS, state_period=0.05) as app,
+            Member(client) as olga,
+        ):
+            records = await olga.monitor("odd", "$event_name == 'record'")
+            await olga.take("odd")
+            header = {"domain_name": "odd", "type_name": "Steering", "event_name": verb}
+            answer = await client.request(headers=header, properties=fields, body=body)
+            assert answer.properties["answer"] == "refused" and reason in str(answer.properties["reason"])
+            assert answer.properties["driver"] == "odd"
+            await olga.release("odd")
+            await of(records, "record", action="release")  # what it says of itself still comes
+            refused = await client.request(headers=header, properties=fields, body=body)
+            assert refused.properties["answer"] == "refused", "the same from who does not drive, which is recorded"
+            await olga.take("odd")
+            await of(records, "record", action="take", number=app.desk.records[-1].number)
+            assert app.statistics().refused == 0
 
     asyncio.run(main())
 
@@ -327,6 +372,34 @@ def test_two_programs_of_one_name_do_not_run_at_once(url: str) -> None:
             await first.close()
             await asyncio.wait_for(opening, PATIENCE_S)
             await second.close()
+
+    asyncio.run(main())
+
+
+def test_of_two_programs_that_begin_at_once_one_waits(url: str) -> None:
+    """Neither sees the other before both are offered; then one stays at most, and the other one comes after it."""
+
+    async def main() -> None:
+        async with (
+            veena.connect(url, client_id="n1") as one,
+            veena.connect(url, client_id="n2") as two,
+            veena.connect(url, client_id="n3") as three,
+            Member(three) as nina,
+        ):
+            programs = [Application(one, "twin"), Application(two, "twin")]
+            opening = {asyncio.create_task(each.open()) for each in programs}
+            async with asyncio.timeout(PATIENCE_S):
+                done, waiting = await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
+                [first] = [task.result() for task in done]
+                for _ in range(10):
+                    await asyncio.sleep(LOOK_S / 5)
+                    assert not any(task.done() for task in waiting)
+                    assert [offer.client for offer in await nina.applications("name == 'twin'")] == [
+                        first.client.client_id
+                    ]
+                await first.close()
+                for task in waiting:
+                    await (await task).close()
 
     asyncio.run(main())
 

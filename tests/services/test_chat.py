@@ -68,6 +68,21 @@ def test_what_is_said_in_a_room_comes_to_all_in_it_once_and_in_order(url: str) -
     asyncio.run(main())
 
 
+def test_nobody_says_anything_in_anothers_name(url: str) -> None:
+    """Who speaks is who the brokers let in; what an event says of itself (`by`) has to be that."""
+
+    async def main() -> None:
+        async with member(url, "ann") as ann, member(url, "eve") as eve:
+            room = await ann.room("heat")
+            header = {"domain_name": "heat", "type_name": "Collaboration", "event_name": "message"}
+            said: dict[str, Value] = {"room": "heat", "by": "ann", "text": "forged"}
+            await eve.client.publish(headers=header, properties=said, reliable=True)
+            await eve.say("heat", "honest")
+            assert await texts(room, 1) == ["honest"]
+
+    asyncio.run(main())
+
+
 def test_two_talk_and_a_third_does_not_hear_it(url: str) -> None:
     """COL-04: each of the two subscribes to what the other one says; what a third says there is not let in."""
 

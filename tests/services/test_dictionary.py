@@ -63,7 +63,7 @@ def test_the_standard_dictionary_has_the_interactions_and_the_systems_own_types(
     for place in (
         ("Monitoring", "state"), ("Monitoring", "statistics"), ("Monitoring", "field"), ("Monitoring", "record"),
         ("Steering", "query"), ("Steering", "change"), ("Steering", "take"), ("Steering", "release"),
-        ("Steering", "hand_over"), ("Steering", "answer"), ("Collaboration", "message"),
+        ("Steering", "hand_over"), ("Steering", "here"), ("Steering", "answer"), ("Collaboration", "message"),
         ("Collaboration", "annotation"), ("Collaboration", "presence"), ("Collaboration", "view"),
         ("Access", "login"), ("Access", "authorise"), ("Access", "refused"), ("Messaging", "publish"),
         ("Messaging", "unpublish"), ("Messaging", "subscribe"), ("Messaging", "unsubscribe"), ("Messaging", "resolve"),

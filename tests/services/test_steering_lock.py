@@ -70,15 +70,23 @@ def test_silence_ends_it() -> None:
     assert lock.records[1].reason == "nothing was heard of 'sue' for 10 s"
 
 
-def test_departure_frees_it_at_once() -> None:
-    lock = SteeringLock(LIMIT)
+def test_a_program_that_said_it_is_there_and_stops_saying_so_has_gone() -> None:
+    lock = SteeringLock(LIMIT, absent_ns=3 * SECOND)
     lock.take("sue", 0)
-    lock.depart("sam", 1)
-    assert lock.driver(1) == "sue"
-    lock.depart("sue", 2)
-    lock.depart("sue", 3)
-    assert lock.driver(3) is None
+    lock.stay("sam", SECOND)
+    assert lock.driver(9 * SECOND) == "sue", "who never says so is given the whole time"
+    lock.touch("sue", 9 * SECOND)
+    for at in (10, 12, 14):
+        lock.stay("sue", at * SECOND)
+    assert lock.remaining_ns(14 * SECOND) == 5 * SECOND, "it is no sign of the driver"
+    assert lock.driver(17 * SECOND - 1) == "sue"
+    assert lock.driver(17 * SECOND) is None
     assert shown(lock) == [("take", "sue", True, "sue"), ("depart", "sue", True, "")]
+    assert lock.records[-1].reason == "the program of 'sue' has gone: silent for 3 s"
+    lock.take("sue", 18 * SECOND)
+    lock.stay("sue", 18 * SECOND)
+    lock.hand_over("sue", "sam", 19 * SECOND)
+    assert lock.driver(28 * SECOND) == "sam", "what was said by one driver does not count for the next"
 
 
 def test_everything_may_be_said_twice() -> None:
@@ -136,7 +144,7 @@ def test_a_time_out_that_is_none() -> None:
 
 WISHES = st.lists(
     st.tuples(
-        st.sampled_from(["take", "release", "hand_over", "touch", "depart", "steer"]),
+        st.sampled_from(["take", "release", "hand_over", "touch", "stay", "steer"]),
         st.sampled_from(["a", "b", "c"]),
         st.sampled_from(["a", "b", "c"]),
         st.integers(0, 6),
@@ -155,8 +163,8 @@ def _wish(lock: SteeringLock, verb: str, who: str, to: str, now: int) -> bool:
             return lock.hand_over(who, to, now).is_granted
         case "touch":
             lock.touch(who, now)
-        case "depart":
-            return lock.depart(who, now).is_granted
+        case "stay":
+            lock.stay(who, now)
         case _:
             return lock.steer(who, "p", 1, now).is_granted
     return True
@@ -165,7 +173,7 @@ def _wish(lock: SteeringLock, verb: str, who: str, to: str, now: int) -> bool:
 @given(WISHES)
 def test_the_records_tell_who_drove_when(wishes: list[tuple[str, str, str, int]]) -> None:
     """At most one drives; nobody gets the wheel from another's hands; and it all can be read from the records."""
-    lock, now = SteeringLock(10), 0
+    lock, now = SteeringLock(10, absent_ns=5), 0
     untouched: tuple[str, str] | None = None
     for verb, who, to, pause in wishes:
         now += pause
@@ -176,7 +184,7 @@ def test_the_records_tell_who_drove_when(wishes: list[tuple[str, str, str, int]]
             assert granted == (before == who)
         if before is not None and after != before:
             given_away = verb == "take" and untouched == (who, before)
-            assert given_away or (before == who and verb in ("release", "hand_over", "depart"))
+            assert given_away or (before == who and verb in ("release", "hand_over"))
         if after != before:
             untouched = (who, to) if verb == "hand_over" else None
         elif who == after:

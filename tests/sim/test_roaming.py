@@ -6,7 +6,9 @@ from tests.core.durable_world import Reader
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.test_durable import publish, two_sites
 from veena.core.boundary import Subscribe
-from veena.core.durable import LEAVING, LEFT, ids_of
+from veena.core.durable import ARRIVING, LEAVING, LEFT, ids_of
+from veena.core.event_frame import EventCodec
+from veena.core.post_messages import Backlog
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event
@@ -361,3 +363,21 @@ def test_who_does_not_read_is_handed_everything_later() -> None:
     stage.wait()
     assert reader.read() == sent
     assert stage.broker("1").statistics().outlet.dropped == 0
+
+
+def test_what_came_by_itself_is_marked_where_the_former_home_did_not_end() -> None:
+    """I3, CLI-05: of 0, 1 and 2 X forwards the last alone, since another device has acknowledged the others there, and
+    then it is silent. At Y all three came by themselves."""
+    stage, reader, publisher = moved()
+    stage.world.cut(stage.link("w0", "w1"), silent=False)
+    stage.wait_ms(2500)
+    publish(stage, publisher, 0, 3)
+    stage.wait_ms(500)
+    assert reader.read() == [] and state_at(stage, "z1") == [ARRIVING]
+    node = stage.world.nodes[stage.addresses["z1"]]
+    (last,) = [entry.frame for entry in node.disk.entries if bytes(entry.frame.body) == b"2"]
+    forwarded = Backlog("alice", "mine", EventCodec(stage.network.levels, stage.network.fanout).encode(last, 0))
+    stage.broker("z1").events.sessions.roaming.take_in(forwarded, stage.world.now_ns)
+    stage.wait(15 * SECOND_NS)
+    assert reader.read() == ["2", "0", "1"]
+    assert [frame.late for frame in reader.frames] == [False, True, True]

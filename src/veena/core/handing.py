@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from veena.core.boundary import Deliver, Effect
-from veena.core.disk import Entry, EventKey, Reached
+from veena.core.disk import Entry, EventKey, Place, Reached, Stream
 from veena.core.durable import ARRIVING, Durable, first_key, ids_of
 from veena.core.event_frame import LATE, NO_TTL, REDELIVERED, EventFrame
 from veena.core.flight import MILLISECOND_NS, event_key
@@ -113,7 +113,7 @@ class Handing:
             return frame if reader.follows(*ids_of(frame)[0]) else frame.late_copy()
         ids = ids_of(frame)
         again = (inbox.hand(offset, key) and not is_new) or reader.may_have_got(ids)
-        is_late = reader.is_past(frame.late, *ids[0])
+        is_late = reader.is_past(frame.late, *ids[0]) or _is_overtaken(durable, inbox, *ids[0])
         if again or is_late is not frame.late:
             self.redelivered += again
             frame = frame.copy(frame.to_serve, frame.served, frame.ttl_ms)
@@ -217,6 +217,12 @@ class Handing:
 
     def next_wakeup(self) -> int | None:
         return self._write_at_ns
+
+
+def _is_overtaken(durable: Durable, inbox: Inbox, stream: Stream, place: Place) -> bool:
+    """Whether a later event of its stream came from the former home, which did not say that it had everything before
+    it: what came here by itself is then handed over behind that."""
+    return inbox is durable.live and place <= durable.moved_last.get(stream, (-1, -1))
 
 
 def _is_empty(durable: Durable, inbox: Inbox) -> bool:

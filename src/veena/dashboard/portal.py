@@ -104,7 +104,7 @@ async def serve(listening: Listening, door: Door, parts: Parts, on_ready: Callab
     """Run the portal until it is cancelled or interrupted; `on_ready` is told where it is."""
     listening.check()
     needs_users = not listening.is_local and not listening.insecure
-    desk = Desk(door, parts.member_of, needs_users)
+    desk = Desk(door, parts.member_of, "users" if needs_users else "anybody" if listening.insecure else "here")
     if needs_users and not await desk.has_users():
         reason = f"opens {listening.host}:{listening.port} to other machines, and the broker has no users"
         remedy = "give the broker a users file ([auth] users_file), listen on 127.0.0.1, or say --insecure"
@@ -231,7 +231,8 @@ def _add_doors(app: FastAPI, desk: Desk, is_secure: bool) -> None:
         place = request.client.host if request.client else ""
         target = fields.get("next", "/")
         try:
-            token = await desk.sign_in(fields.get("name", ""), fields.get("password", ""), place)
+            host = request.url.hostname or ""
+            token = await desk.sign_in(fields.get("name", ""), fields.get("password", ""), place, host)
         except NotSignedIn as error:
             return await _form(desk, target, str(error), fields.get("name", ""))
         answer = RedirectResponse(_inside(target), status_code=303)

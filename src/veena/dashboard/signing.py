@@ -17,13 +17,13 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from veena.client import Client, connect
 from veena.dashboard.collaboratory import Adviser, Member
 from veena.dashboard.observer import Connect, Observer
 from veena.errors import AccessDenied, VeenaError
-from veena.runtime.transport_url import parse_url
+from veena.runtime.transport_url import is_loopback, parse_url
 
 #: People at once, and of one name: each has a client, and some more to look at brokers.
 MAX_PEOPLE = 64
@@ -39,6 +39,7 @@ MAX_NAME = 64
 MAX_PASSWORD = 1024
 #: How long a broker has to let somebody in.
 ATTACH_S = 5.0
+PROBE_S = 2.0
 #: Whether the broker has users is asked anew after so long.
 ASKED_S = 30.0
 
@@ -48,6 +49,8 @@ MemberOf = Callable[[Client], Awaitable[Member]]
 AdviserOf = Callable[[Callable[[str], Client]], Adviser]
 #: Looks a client up in an archive: rows with `kind`, `at`, `broker`, `id`, `topic`, `publisher`, `mark`.
 ArchiveOf = Callable[[str], Awaitable[Sequence[Mapping[str, Any]]]]
+#: Who is let in: users of the broker; where it has none, by name, browsers of this machine, or all.
+Who = Literal["users", "here", "anybody"]
 
 
 class Kept(Protocol):
@@ -67,10 +70,12 @@ class Door:
     urls: tuple[str, ...]
     tls: ssl.SSLContext | None = None
 
-    def connect(self, client_id: str, user: str = "", password: str = "", urls: Sequence[str] = ()) -> Client:
+    def connect(
+        self, client_id: str, user: str = "", password: str = "", urls: Sequence[str] = (), timeout: float = ATTACH_S
+    ) -> Client:
         wanted = tuple(urls) or self.urls
         tls = self.tls if any(parse_url(url).is_secure for url in wanted) else None
-        return connect(wanted, client_id=client_id, user=user, password=password, tls=tls, timeout=ATTACH_S)
+        return connect(wanted, client_id=client_id, user=user, password=password, tls=tls, timeout=timeout)
 
     @property
     def is_inside_tls(self) -> bool:
@@ -117,11 +122,10 @@ class Person:
 class Desk:
     """Signs people in and out."""
 
-    def __init__(self, door: Door, member_of: MemberOf | None = None, needs_users: bool = False) -> None:
-        """With `needs_users` nobody is let in whom the broker does not know."""
+    def __init__(self, door: Door, member_of: MemberOf | None = None, who: Who = "here") -> None:
         self.door = door
         self._member_of = member_of
-        self._needs_users = needs_users
+        self._who = who
         self._people: dict[bytes, Person] = {}
         self._faults: dict[str, list[float]] = {}
         self._has_users: tuple[float, bool] | None = None
@@ -130,7 +134,7 @@ class Desk:
         """Whether the broker asks who one is; raise NotConnected where none answers."""
         now = time.monotonic()
         if self._has_users is None or now - self._has_users[0] > ASKED_S:
-            probe = self.door.connect(f"portal-{uuid.uuid4().hex}")
+            probe = self.door.connect(f"portal-{uuid.uuid4().hex}", timeout=PROBE_S)
             try:
                 async with probe:
                     found = False
@@ -139,8 +143,11 @@ class Desk:
             self._has_users = (now, found)
         return self._has_users[1]
 
-    async def sign_in(self, name: str, password: str, place: str) -> str:
-        """Let somebody in; the token for the cookie. Raise NotSignedIn with the reason otherwise."""
+    async def sign_in(self, name: str, password: str, place: str, host: str = "127.0.0.1") -> str:
+        """Let somebody in; the token for the cookie. Raise NotSignedIn with the reason otherwise.
+
+        `place` is where the browser is, `host` the name under which it found the portal.
+        """
         name = name.strip()
         if not name or len(name) > MAX_NAME or "/" in name or not name.isprintable():
             raise NotSignedIn(f"a name has 1 to {MAX_NAME} letters or signs, and no /")
@@ -150,8 +157,8 @@ class Desk:
         await self._make_room(name)
         try:
             is_user = await self.has_users()
-            if not is_user and self._needs_users:
-                raise NotSignedIn("the broker has no users: give it a users file, or start the portal with --insecure")
+            if not is_user:
+                self._check_name_alone(host)
             person = await self._admit(name, password, is_user)
         except AccessDenied as error:
             self._faults.setdefault(place, []).append(time.monotonic())
@@ -164,6 +171,12 @@ class Desk:
         person.digest = _digest(token)
         self._people[person.digest] = person
         return token
+
+    def _check_name_alone(self, host: str) -> None:
+        """A name is enough on this machine. A page of another site may have its own name lead here, and ask."""
+        if self._who == "users" or (self._who == "here" and not is_loopback(host)):
+            reason = "the broker has no users, and a name is enough on its own machine only (http://127.0.0.1)"
+            raise NotSignedIn(f"{reason}: give it a users file, or start the portal with --insecure")
 
     def _check_place(self, place: str) -> None:
         now = time.monotonic()

@@ -128,7 +128,9 @@ def _title(scene: Scene, asked: Path) -> str:
 
 def _legend() -> str:
     lines = "".join(f'<span><i style="border-color: var({colour})"></i>{text}</span>' for colour, text in LEGEND)
-    return f"{lines}<span>wider: more bytes a second; filled: gatekeepers; dashed boxes: not looked into</span>"
+    return (
+        f"{lines}<span>wider: more bytes a second; filled: gatekeepers; dashed boxes: closed, a click opens them</span>"
+    )
 
 
 def facts_list(facts: dict[str, Any]) -> str:

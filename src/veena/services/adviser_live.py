@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 from veena.address import format_address
 from veena.client import Client
+from veena.client.client import CONNECT_S
 from veena.errors import LocalProtocolError, NotConnected, TimedOut, VeenaError
 from veena.services.adviser import advise
 from veena.services.adviser_facts import (
@@ -86,13 +87,13 @@ class Adviser:
 
         async def ask(url: str) -> None:
             try:
-                async with turn, asyncio.timeout(2 * ANSWER_S), self._dial(url) as client:
+                async with turn, asyncio.timeout(CONNECT_S + 2 * ANSWER_S), self._dial(url) as client:
                     own.add(client.client_id)
                     if client.broker not in reports:
                         found = await client.clients(timeout=ANSWER_S), await client.topology(timeout=ANSWER_S)
                         reports[tuple(found[0]["address"])] = found
             except (VeenaError, TimeoutError) as error:
-                silent[url] = str(error) or "no answer"
+                silent[url] = str(error) or f"{url} lets clients in, but does not answer"
 
         known: dict[str, None] = {}
         todo = list(dict.fromkeys(self._urls))

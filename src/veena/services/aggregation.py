@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -27,7 +28,7 @@ from veena.client.companion import companion
 from veena.core.fitness import NO_DEVICE
 from veena.errors import VeenaError
 from veena.event import Event
-from veena.services.aggregate import Aggregate
+from veena.services.aggregate import Aggregate, Change
 from veena.services.aggregation_messages import LEASE_S, SUBSCRIBE, UNSUBSCRIBE, Interest, Joined, read_interest
 from veena.services.federation import realm_of
 from veena.services.registry import network_of
@@ -35,6 +36,10 @@ from veena.services.trader_messages import MESSAGING
 
 #: Applications whose interests one service aggregates.
 MAX_AGGREGATES = 4096
+#: Interests of one client, so that nobody fills the service alone, and questions that are answered at once; who hears
+#: no answer subscribes by itself, which is what it would have got.
+MAX_OF_CLIENT = 256
+MAX_OPEN = 256
 #: How often leases are looked at.
 SWEEP_S = 2.0
 
@@ -89,6 +94,8 @@ class AggregationService:
         self._held: dict[Key, _Held] = {}
         self._requests: Subscription | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        #: How many interests each client has here.
+        self._of_client: Counter[str] = Counter()
         self._interests = self._covered = self._changes = self._removed = self._expired = self._refused = 0
 
     async def start(self) -> None:
@@ -130,8 +137,12 @@ class AggregationService:
             if len(self._held) >= MAX_AGGREGATES:
                 raise VeenaError(f"{MAX_AGGREGATES} applications are aggregated here: no more are taken")
             held = _Held(Aggregate(interest.application))
+        client, is_new = _client_of(interest.member), interest.member not in held.aggregate
+        if is_new and self._of_client[client] >= MAX_OF_CLIENT:
+            raise VeenaError(f"{client!r} has {MAX_OF_CLIENT} interests here: end some of them")
         change = held.aggregate.add(interest.member, interest.constraint)
         self._held[key] = held
+        self._of_client[client] += is_new
         held.leases[interest.member] = time.monotonic() + self._lease_s
         self._changes += change is not None
         self._covered += change is None
@@ -144,11 +155,18 @@ class AggregationService:
         if held is None or interest.member not in held.aggregate:
             return Joined(0 if held is None else len(held.aggregate), 0, False)
         self._removed += 1
-        change = held.aggregate.remove(interest.member)
-        held.leases.pop(interest.member, None)
+        change = self._remove(held, interest.member)
         await self._settle(held)
         self._forget()
         return Joined(len(held.aggregate), len(held.aggregate.texts), change is not None)
+
+    def _remove(self, held: _Held, member: str) -> Change | None:
+        held.leases.pop(member, None)
+        client = _client_of(member)
+        self._of_client[client] -= 1
+        if not self._of_client[client]:
+            del self._of_client[client]
+        return held.aggregate.remove(member)
 
     async def _settle(self, held: _Held) -> None:
         """Make what the mesh is told equal to the aggregate: the new texts first, then away with the old ones."""
@@ -173,8 +191,7 @@ class AggregationService:
             for held in list(self._held.values()):
                 gone = [member for member, until in held.leases.items() if until < now]
                 for member in gone:
-                    held.aggregate.remove(member)
-                    del held.leases[member]
+                    self._remove(held, member)
                 self._expired += len(gone)
                 if gone:
                     try:
@@ -186,6 +203,9 @@ class AggregationService:
     # --- requests ---
 
     def _on_request(self, event: Event) -> None:
+        if len(self._tasks) > MAX_OPEN:
+            self._refused += 1
+            return
         self._spawn(self._answer(event))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -221,3 +241,8 @@ class AggregationService:
             self.network, aggregates, self._interests, self._covered, self._changes, self._removed, self._expired,
             self._refused,
         )  # fmt: skip
+
+
+def _client_of(member: str) -> str:
+    """A member is a client's id, `#` and a number of its own."""
+    return member.rpartition("#")[0]

@@ -35,7 +35,7 @@ from veena.services.steering_lock import TIMEOUT_NS, Record, SteeringLock
 from veena.services.structured import Scalar
 
 State = Literal["running", "computing", "interacting", "paused"]
-Verb = Literal["query", "change", "take", "release", "hand_over"]
+Verb = Literal["query", "change", "take", "release", "hand_over", "here"]
 #: Changes that wait for one boundary; who is refused asks again after it.
 MAX_PENDING = 64
 #: Changes of state that were not told yet; above that the oldest are of no interest.
@@ -145,8 +145,11 @@ class Desk:
     # --- the network's side ---
 
     def ask(self, command: Command, now_ns: int) -> Answer | None:
-        """A command came: its answer, or None when it waits for the boundary."""
+        """A command came: its answer, or None when it waits for the boundary, or needs none."""
         with self._guard:
+            if command.verb == "here":
+                self._lock.stay(command.by, now_ns)
+                return None
             self._lock.touch(command.by, now_ns)
             match command.verb:
                 case "query":
@@ -169,6 +172,11 @@ class Desk:
                     self.on_news()
                     return None
             return self._answer(now_ns, "" if outcome.is_granted else outcome.reason)
+
+    def refuse(self, reason: str, now_ns: int) -> Answer:
+        """The answer to what is no sound command."""
+        with self._guard:
+            return self._answer(now_ns, reason)
 
     def look(self, now_ns: int) -> tuple[State, str]:
         """The state, and who drives; empty for nobody."""

@@ -91,10 +91,10 @@ class Parameter:
 
     def _of_kind(self, value: object) -> Scalar | None:
         if self.kind == "float":
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_number = isinstance(value, float) or _is_whole(value)
             return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
         if self.kind == "int":
-            return value if isinstance(value, int) and not isinstance(value, bool) else None
+            return value if _is_whole(value) else None  # type: ignore[return-value]
         if self.kind == "bool":
             return value if isinstance(value, bool) else None
         return value if isinstance(value, str) and len(value) <= MAX_TEXT_LENGTH else None
@@ -122,6 +122,11 @@ class Parameter:
         return ParameterView(
             name, value, self.kind, self.low, self.high, choices, self.read_only, self.unit, self.about
         )
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is a whole number, and one that an event can carry."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
 def check_parameters(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -35,12 +36,15 @@ from veena.core.wire_header import MAX_FRAME
 from veena.errors import AccessDenied, InvalidEvent, NotConnected, Refused, VeenaError
 from veena.event import Event, Value
 from veena.services.app_desk import Answer, Command, Desk, Verb
-from veena.services.app_parameters import Parameter, pack_views
+from veena.services.app_parameters import MAX_NAME_LENGTH, Parameter, pack_views
 from veena.services.dictionary import Dictionary
+from veena.services.federation import ask_mesh
+from veena.services.offers import Offer
 from veena.services.registry import OFFER_LEASE_S, Registry
 from veena.services.resolver import Resolver
 from veena.services.service_types import APPLICATION
 from veena.services.structured import RELIABILITY, Scalar, StructuredEvent, check_name
+from veena.services.trader_messages import Question
 from veena.services.wording import quoted
 
 #: Statistics and fields at most so often, and the state so often when it does not change.
@@ -61,10 +65,13 @@ GOODBYE_S = 2.0
 MAX_FIELD_BYTES = MAX_FRAME - (64 << 10)
 #: The values of a change of several parameters, in the remainder.
 MAX_VALUES_BYTES = 64 << 10
-VERBS: tuple[Verb, ...] = ("query", "change", "take", "release", "hand_over")
+VERBS: tuple[Verb, ...] = ("query", "change", "take", "release", "hand_over", "here")
 
 logger = logging.getLogger("veena.services")
-_values = msgspec.json.Decoder(dict[str, bool | int | float | str])
+#: Names and whole numbers that events can carry: what is asked for is told to others, also when it is refused.
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+_Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_values = msgspec.json.Decoder(dict[_Name, bool | _Whole | float | str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,7 @@ class Application:
         self.desk = Desk(parameters or {}, round(lock_timeout * 1e9), self._told)
         offered = {**({"category": category} if category else {}), "parameters": list(parameters or ())}
         self._properties: dict[str, Any] = {**(properties or {}), **offered}
-        self._registry = Registry(client)
+        self._registry, self._resolver = Registry(client), Resolver(client)
         self._dictionary = dictionary or Dictionary.standard()
         self._period, self._state_period = max(0.0, period), max(0.01, state_period)
         self.steps = 0
@@ -125,30 +132,42 @@ class Application:
     async def open(self) -> Application:
         """Be found, and be steered from now on."""
         self._loop = asyncio.get_running_loop()
-        await self._check_alone()
         wanted = f"$domain_name == {quoted(self.name)} and $type_name == 'Steering'"
-        await self.client.subscribe(constraint=wanted, on_event=self._heard)
-        await self._registry.export(APPLICATION, self.name, self._properties)
+        deadline = time.monotonic() + OFFER_LEASE_S + GOODBYE_S
+        while True:
+            await self._wait_alone(deadline)
+            commands = await self.client.subscribe(constraint=wanted, on_event=self._heard)
+            await self._registry.export(APPLICATION, self.name, self._properties)
+            # Of two that began at once at least the later one sees the other now. Whoever does steps back for a moment.
+            if not await self._others(is_offered=True):
+                break
+            await self._registry.withdraw(self.name)
+            await commands.close()
+            await asyncio.sleep(2 * LOOK_S * random.random())
         self._sender = self._loop.create_task(self._send_all())
         return self
 
-    async def _check_alone(self) -> None:
+    async def _wait_alone(self, deadline: float) -> None:
         """Two programs of one name would both obey, with a wheel each. The offer of one that died goes: wait for it."""
-        resolver, deadline = Resolver(self.client), time.monotonic() + OFFER_LEASE_S + GOODBYE_S
-        while True:
-            try:
-                found = await resolver.find(f"name == {quoted(self.name)}", properties=())
-            except AccessDenied:
-                return  # who may not ask cannot know
-            others = [offer for offer in found.offers if offer.client != self.client.client_id]
-            if not others:
-                return
+        while others := await self._others():
             if time.monotonic() > deadline:
                 raise Refused(
                     f"application {self.name!r} runs already, as client {others[0].client!r} in network"
                     f" {others[0].network}: end it, or choose another name"
                 )
             await asyncio.sleep(LOOK_S)
+
+    async def _others(self, is_offered: bool = False) -> list[Offer]:
+        """Offers of this name by others; once it is offered itself, a trader would not look beyond its own domain."""
+        same = f"name == {quoted(self.name)}"
+        try:
+            if is_offered:
+                found = await ask_mesh(self.client, Question("alone", APPLICATION, same), "system", GOODBYE_S)
+            else:
+                found = await self._resolver.find(same, properties=())
+        except AccessDenied:
+            return []  # who may not ask cannot know
+        return [offer for offer in found.offers if offer.client != self.client.client_id]
 
     async def close(self) -> None:
         """Say what is left to say, and offer nothing any longer."""
@@ -249,7 +268,7 @@ class Application:
         try:
             command = command_of(event)
         except InvalidEvent as error:
-            self._answer(event, Answer("refused", str(error)))
+            self._answer(event, self.desk.refuse(str(error), time.time_ns()))
             return
         if command is None:
             return
@@ -331,11 +350,20 @@ class Application:
         return {"state": self._state_told, "step": self.steps, "driver": driver, "number": self._transitions}
 
     def _line_up(self, name: str, fields: Mapping[str, Value], qos: Mapping[str, Scalar]) -> None:
-        event = StructuredEvent(self.name, "Monitoring", name, fields, qos=qos)
-        self._reliable.append(self._dictionary.check(event, "application"))
+        event = self._allowed(StructuredEvent(self.name, "Monitoring", name, fields, qos=qos))
+        if event is not None:
+            self._reliable.append(event)
         if len(self._reliable) > MAX_WAITING:
             self._reliable.popleft()
             self._dropped += 1
+
+    def _allowed(self, event: StructuredEvent) -> StructuredEvent | None:
+        """What the dictionary makes of it; nothing, and a complaint, when it does not allow it."""
+        try:
+            return self._dictionary.check(event, "application")
+        except InvalidEvent as error:
+            self._blame(error)
+            return None
 
     async def _send_all(self) -> None:
         while True:
@@ -347,8 +375,9 @@ class Application:
             if now >= self._said_state + self._state_period:
                 self._said_state = now
                 _, driver = self.desk.look(time.time_ns())
-                event = StructuredEvent(self.name, "Monitoring", "state", self._state_fields(driver))
-                await self._send(self._dictionary.check(event, "application"))
+                event = self._allowed(StructuredEvent(self.name, "Monitoring", "state", self._state_fields(driver)))
+                if event is not None:
+                    await self._send(event)
             for kind in list(self._newest):
                 if kind.startswith("field"):
                     await self._send(self._newest.pop(kind))
@@ -397,7 +426,7 @@ def command_of(event: Event) -> Command | None:
     values: dict[str, Scalar] = {}
     name, value = found.fields.get("parameter"), found.fields.get("value")
     if isinstance(name, str) and isinstance(value, bool | int | float | str):
-        values[name] = value
+        values[check_name("parameter", name)] = value
     if found.name == "change" and found.remainder:
         if len(found.remainder) > MAX_VALUES_BYTES:
             raise InvalidEvent(f"a change of {len(found.remainder)} bytes: at most {MAX_VALUES_BYTES}")
@@ -406,7 +435,8 @@ def command_of(event: Event) -> Command | None:
         except DECODE_ERRORS as error:
             raise InvalidEvent(f'the values of a change: expected JSON such as {{"x": 1}} ({error})') from None
     to = found.fields.get("to")
-    return Command(found.name, event.id.publisher, values, to if isinstance(to, str) else "", event)
+    to = check_name("to", to) if isinstance(to, str) and to else ""
+    return Command(found.name, event.id.publisher, values, to, event)
 
 
 def _scalar(name: str, value: object) -> Value:

@@ -14,7 +14,9 @@ client's role (DIC-10); whether it may publish it at all its broker decides, so 
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable
 from hashlib import blake2b
 from types import TracebackType
@@ -23,17 +25,18 @@ import msgspec
 
 from veena.client.client import Client
 from veena.client.subscription import Subscription
-from veena.errors import AccessDenied, InvalidEvent, NotConnected, Unanswered
+from veena.errors import AccessDenied, InvalidEvent, NotConnected, Unanswered, VeenaError
 from veena.event import Event, EventId, Value
 from veena.services.app_desk import Answer
 from veena.services.app_parameters import STATE, ParameterView, unpack_views
 from veena.services.chat import Talk
 from veena.services.dictionary import Dictionary
 from veena.services.history import MAX_HISTORY, History
-from veena.services.member_feed import Feed
+from veena.services.member_feed import Feed, is_honest
 from veena.services.offers import Offer
 from veena.services.resolver import Resolver
 from veena.services.shadow import Shadowing
+from veena.services.steering_lock import PRESENT_S
 from veena.services.structured import RELIABILITY, Scalar, StructuredEvent, check_name
 from veena.services.subscriptions import SubscriptionService
 from veena.services.wording import quoted
@@ -42,6 +45,9 @@ from veena.services.wording import quoted
 ANSWER_S = 10.0
 #: How long it may take to find out whether a member may steer.
 PROBE_S = 1.0
+#: How long an application that answered may take to be found: its offer comes after it when its broker was lost.
+FOUND_S = 2.0
+LOOK_S = 0.1
 #: Characters of a purpose that are kept as the name of a durable subscription.
 MAX_NAME = 150
 #: Feeds of one member.
@@ -79,6 +85,7 @@ class Member:
         self._may_steer = False
         #: The applications that this member drives, as far as it was told.
         self._driving: dict[str, None] = {}
+        self._staying: asyncio.Task[None] | None = None
         self.talk = Talk(self)
         self.shadowing = Shadowing(self)
 
@@ -93,6 +100,10 @@ class Member:
     async def close(self) -> None:
         """Go, and let go of every wheel; what is to be kept for the member is kept."""
         driving, self._driving = list(self._driving), {}
+        staying, self._staying = self._staying, None
+        if staying is not None:
+            staying.cancel()
+            await asyncio.gather(staying, return_exceptions=True)
         try:
             for application in driving if self.client.is_connected else ():
                 await self._ask(self._steering(application, "release", {}), PROBE_S)
@@ -293,13 +304,29 @@ class Member:
             self._may_steer = False
             raise
         except Unanswered as error:
-            raise Unanswered(f"application {application!r}: {error}; it is not there, or its step takes long") from None
+            remedy = "if this goes on, it is not there, or its step takes long"
+            raise Unanswered(f"application {application!r}: {error}; {remedy}") from None
         await self._check_publisher(application, told)
         answer = _answer(told)
         self._driving.pop(application, None)
         if answer.driver == self.client_id:
             self._driving[application] = None
+            if self._staying is None:
+                self._staying = asyncio.get_running_loop().create_task(self._stay())
         return answer
+
+    async def _stay(self) -> None:
+        """Tell whom this member drives that it is still there, so that a wheel is free soon when it is not any more."""
+        while True:
+            await asyncio.sleep(PRESENT_S)
+            for application in list(self._driving):
+                try:
+                    here = self._dictionary.check(self._steering(application, "here", {}), "client")
+                    await self.client.publish_event(here.to_event())
+                except NotConnected:
+                    return
+                except VeenaError as error:
+                    logger.info("member %s could not tell %s that it is here: %s", self.client_id, application, error)
 
     def _steering(
         self, application: str, verb: str, fields: dict[str, Value], remainder: bytes = b""
@@ -326,19 +353,25 @@ class Member:
     async def _check_publisher(self, application: str, told: Event) -> None:
         """Whoever got a command can answer it; only the one that offers the application speaks for it."""
         assert told.id is not None
-        for is_fresh in (False, True):
+        deadline, is_fresh = time.monotonic() + FOUND_S, False
+        while True:
             offers = await self._offer(application, is_fresh)
             if told.id.publisher in [offer.client for offer in offers]:
                 return
-        if offers:
-            raise AccessDenied(
-                f"{told.id.publisher!r} answered for application {application!r}, which {offers[0].client!r} offers"
-            )
+            if is_fresh and (offers or time.monotonic() > deadline):
+                who = repr(offers[0].client) if offers else "nobody"
+                raise AccessDenied(
+                    f"{told.id.publisher!r} answered for application {application!r}, which {who} offers"
+                )
+            await asyncio.sleep(LOOK_S if is_fresh else 0)
+            is_fresh = True
 
 
 def _from(publishers: tuple[str, ...]) -> Callable[[Event], bool]:
     """Whether one of these published an event; who did is what the brokers say, whatever the event says of itself."""
-    return lambda event: not publishers or (event.id is not None and event.id.publisher in publishers)
+    return lambda event: (
+        is_honest(event) and (not publishers or (event.id is not None and event.id.publisher in publishers))
+    )
 
 
 def _short(purpose: str) -> str:

@@ -14,6 +14,7 @@ from veena.client.subscription import Subscription
 from veena.errors import NotConnected, TimedOut
 from veena.event import Event, EventId
 from veena.services.history import History
+from veena.services.structured import TYPE, fixed_header
 
 #: Ids that are remembered so that an event that came for two subscriptions comes once: far more than come while a
 #: subscription is replaced.
@@ -27,13 +28,13 @@ class Feed:
         self,
         purpose: str,
         history: History,
-        accepts: Callable[[Event], bool] = lambda event: True,
+        accepts: Callable[[Event], bool] | None = None,
         on_close: Callable[[Feed, bool], Awaitable[None]] | None = None,
     ) -> None:
         #: What it is for: `monitor heat`, `room heat`.
         self.purpose = purpose
         self._history = history
-        self._accepts = accepts
+        self._accepts = accepts or is_honest
         self._on_close = on_close
         #: The one that brings events now.
         self.subscription: Subscription | None = None
@@ -164,3 +165,9 @@ class Feed:
             del self._seen[next(iter(self._seen))]
         self._history.note_consumed(event)
         return True
+
+
+def is_honest(event: Event) -> bool:
+    """Whether somebody who says something says it in its own name (`by`); who did is what the brokers say."""
+    assert event.id is not None
+    return fixed_header(event, TYPE) != "Collaboration" or event.properties.get("by") == event.id.publisher

@@ -1,9 +1,11 @@
 """Who steers: one driver at a time, with hand-over, time-out and a record of who steered what.
 
 Two who steer one simulation at once undo each other's work and understand nothing. So there is one wheel an
-application. Who takes it has it until it is released, handed over, its driver leaves, or its driver is silent for
-`timeout_ns`: a driver that fell asleep must not stop all others. A silence ends by itself when anybody looks; nothing
-needs a timer. Who handed it to somebody that does not answer (a name with a slip of the pen) may take it back.
+application. Who takes it has it until it is released, handed over, or its driver is silent for `timeout_ns`: a driver
+that fell asleep must not stop all others. A program that drives for somebody says again and again that it is there
+(`stay`); when it stops saying so for `absent_ns` it has died or was cut off, and the wheel is free that much earlier.
+Who never says so (a client of one's own making) is given the whole time. Both ends are noticed when anybody looks;
+nothing needs a timer. Who handed it to somebody that does not answer (a name with a slip of the pen) may take it back.
 
 Everything may be said twice: who has the wheel may take it again, who has none may release it, and the same hand-over
 again is done. So a command that is repeated because its answer was lost does no harm.
@@ -25,6 +27,9 @@ from veena.services.structured import Scalar
 Action = Literal["take", "release", "hand_over", "change", "expire", "depart"]
 #: Two minutes without a sign of the driver.
 TIMEOUT_NS = 120 * 10**9
+#: How often a driver's program says that it is there, and after what silence it has gone: two may get lost.
+PRESENT_S = 10.0
+ABSENT_NS = 30 * 10**9
 #: What is kept of the past here; the whole of it is in the events that are made of the records.
 MAX_RECORDS = 1000
 #: A value in a record is to be read by people.
@@ -79,13 +84,17 @@ class Outcome:
 class SteeringLock:
     """The wheel of one application."""
 
-    def __init__(self, timeout_ns: int = TIMEOUT_NS, max_records: int = MAX_RECORDS) -> None:
+    def __init__(
+        self, timeout_ns: int = TIMEOUT_NS, max_records: int = MAX_RECORDS, absent_ns: int = ABSENT_NS
+    ) -> None:
         if timeout_ns <= 0:
             raise ValueError(f"timeout_ns {timeout_ns}: expected nanoseconds above 0")
-        self._timeout_ns = timeout_ns
+        self._timeout_ns, self._absent_ns = timeout_ns, absent_ns
         self._driver: str | None = None
         #: When the driver was last heard of; it means nothing without a driver.
         self._heard_ns = 0
+        #: When the driver's program last said that it is there; None when this one never did.
+        self._present_ns: int | None = None
         #: The last hand-over, so that the same one again is no fault.
         self._handed: tuple[str, str] | None = None
         #: Whether the driver did anything itself since it was given the wheel.
@@ -99,10 +108,17 @@ class SteeringLock:
     def driver(self, now_ns: int) -> str | None:
         """Who drives now."""
         if self._driver is not None and now_ns - self._heard_ns >= self._timeout_ns:
-            silent, self._driver, self._handed = self._driver, None, None
-            reason = f"nothing was heard of {silent!r} for {self._timeout_ns / 1e9:g} s"
-            self._note(now_ns, "expire", silent, True, reason)
+            self._free(now_ns, "expire", f"nothing was heard of {self._driver!r} for {self._timeout_ns / 1e9:g} s")
+        elif self._present_ns is not None and now_ns - max(self._present_ns, self._heard_ns) >= self._absent_ns:
+            self._free(
+                now_ns, "depart", f"the program of {self._driver!r} has gone: silent for {self._absent_ns / 1e9:g} s"
+            )
         return self._driver
+
+    def _free(self, now_ns: int, action: Action, reason: str) -> None:
+        """The driver has the wheel no longer, without having said so."""
+        gone, self._driver, self._handed, self._present_ns = self._driver or "", None, None, None
+        self._note(now_ns, action, gone, True, reason)
 
     def remaining_ns(self, now_ns: int) -> int | None:
         """How long the driver may stay silent; None when nobody drives."""
@@ -112,6 +128,11 @@ class SteeringLock:
         """Something was heard of a client: if it drives, its time begins anew."""
         if self.driver(now_ns) == who:
             self._heard_ns, self._is_confirmed = max(self._heard_ns, now_ns), True
+
+    def stay(self, who: str, now_ns: int) -> None:
+        """A client's program is still there, whether or not anybody sits before it: that is no sign of the driver."""
+        if self.driver(now_ns) == who:
+            self._present_ns = now_ns
 
     # --- what clients ask for ---
 
@@ -124,6 +145,7 @@ class SteeringLock:
         if driver is not None and (self._is_confirmed or self._handed != (who, driver)):
             return self._refuse(now_ns, "take", who, self._held(driver, now_ns))
         self._driver, self._heard_ns, self._handed, self._is_confirmed = who, now_ns, None, True
+        self._present_ns = None
         return self._grant(now_ns, "take", who)
 
     def release(self, who: str, now_ns: int) -> Outcome:
@@ -133,7 +155,7 @@ class SteeringLock:
             return Outcome(True, driver)
         if driver != who:
             return self._refuse(now_ns, "release", who, f"{driver!r} drives, not {who!r}: only the driver lets go")
-        self._driver = self._handed = None
+        self._driver = self._handed = self._present_ns = None
         return self._grant(now_ns, "release", who)
 
     def hand_over(self, who: str, to: str, now_ns: int) -> Outcome:
@@ -146,6 +168,7 @@ class SteeringLock:
             reason = "nobody drives: take the wheel first" if driver is None else self._held(driver, now_ns)
             return self._refuse(now_ns, "hand_over", who, reason)
         self._driver, self._heard_ns, self._handed, self._is_confirmed = to, now_ns, (who, to), False
+        self._present_ns = None
         return self._grant(now_ns, "hand_over", who)
 
     def steer(self, who: str, parameter: str, value: Scalar, now_ns: int) -> Outcome:
@@ -157,13 +180,6 @@ class SteeringLock:
             return self._grant(now_ns, "change", who, parameter, shown)
         reason = "nobody drives: take the wheel first" if driver is None else self._held(driver, now_ns)
         return self._refuse(now_ns, "change", who, reason, parameter, shown)
-
-    def depart(self, who: str, now_ns: int) -> Outcome:
-        """A client left: it drives no longer."""
-        if self.driver(now_ns) == who:
-            self._driver = self._handed = None
-            return self._grant(now_ns, "depart", who)
-        return Outcome(True, self._driver)
 
     # --- what happened ---
 
