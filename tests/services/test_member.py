@@ -16,16 +16,17 @@ from veena.address import DEFAULT_FANOUT
 from veena.collab import Member, Parameter
 from veena.core.event_frame import EventCodec
 from veena.core.wire_header import MAX_FRAME
-from veena.errors import AccessDenied, InvalidEvent
+from veena.errors import AccessDenied, InvalidConstraint, InvalidEvent
 from veena.event import EventId
 from veena.runtime.store_query import StoreQuery
 from veena.runtime.users import digest_of
 from veena.services.access import AccessControl
 from veena.services.application import Application
 from veena.services.structured import StructuredEvent
+from veena.services.trader import Trader
 
 PATIENCE_S = 20.0
-USERS = {"alice": "senior", "bob": "senior", "jim": "junior", "sim": "application"}
+USERS = {"alice": "senior", "bob": "senior", "jim": "junior", "sim": "application", "svc": "service"}
 PARAMETERS = {"speed": Parameter(1.0, low=0, high=10)}
 
 
@@ -109,6 +110,10 @@ def test_the_dictionary_knows_what_clients_may_publish(net: testing.Network) -> 
                 await alice.change("oil")
             with pytest.raises(InvalidEvent, match="domain_name"):
                 await alice.take("")
+            for wrong, position in (("speed >", 7), ("TRUE) or (TRUE", 4)):
+                with pytest.raises(InvalidConstraint) as caught:
+                    await alice.monitor("oil", wrong)
+                assert (caught.value.text, caught.value.position) == (wrong, position)
             assert alice.history().produced == ()
 
     asyncio.run(main())
@@ -133,6 +138,23 @@ def test_members_and_applications_find_each_other_within_and_across_domains(net:
             assert (await far.take("gas")).driver == "alice"
             await fast[0].close()
             assert [feed.purpose for feed in far.feeds()] == []
+
+    asyncio.run(main())
+
+
+def test_who_steers_needs_no_trader_that_knows_the_way(net: testing.Network) -> None:
+    """TRD-07: the trader here is linked to nobody and finds nothing; commands and their answers pass it by."""
+
+    async def main() -> None:
+        async with (
+            simulation(net, "ore"),
+            member(net, "alice") as alice,
+            veena.connect(net.url("L.a.1"), client_id="svc", user="svc", token="svc") as services,
+            Trader(services, "left"),
+        ):
+            assert await alice.applications("name == 'ore'") == []
+            assert (await alice.take("ore")).driver == "alice"
+            assert (await alice.change("ore", speed=3)).is_done
 
     asyncio.run(main())
 

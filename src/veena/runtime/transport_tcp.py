@@ -117,7 +117,17 @@ class TcpStream(asyncio.BufferedProtocol):
     def write(self, parts: Sequence[Bytes]) -> None:
         if self._is_closing or self._transport is None:
             return
-        write = self._transport.write
+        try:
+            self._write(parts, self._transport.write)
+        except RuntimeError:
+            # The connection has failed, and this side is told in a moment. uvloop raises where asyncio keeps silent.
+            self._is_closing = True
+            return
+        if self._transport.get_write_buffer_size() > MAX_WAITING:
+            self.abort(f"the peer does not read: more than {MAX_WAITING >> 20} MiB wait for it")
+
+    @staticmethod
+    def _write(parts: Sequence[Bytes], write: Callable[[Bytes], None]) -> None:
         if len(parts) == 1:
             write(parts[0])
         elif max(map(len, parts), default=0) < WRITE_ALONE:
@@ -132,8 +142,6 @@ class TcpStream(asyncio.BufferedProtocol):
                     start = at + 1
             if start < len(parts):
                 write(b"".join(parts[start:]))
-        if self._transport.get_write_buffer_size() > MAX_WAITING:
-            self.abort(f"the peer does not read: more than {MAX_WAITING >> 20} MiB wait for it")
 
     def close(self, reason: str) -> None:
         if self._is_closing or self._transport is None:
@@ -204,15 +212,21 @@ async def listen_tcp(url: Url, accept: Accept, context: ssl.SSLContext | None) -
 
 async def connect_tcp(url: Url, accept: Accept, context: ssl.SSLContext | None) -> Stream:
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(CONNECT_PATIENCE_S):
-        _, stream = await loop.create_connection(
-            lambda: TcpStream(accept),
-            url.host,
-            url.port,
-            ssl=context,
-            server_hostname=url.host if context is not None else None,
-            ssl_shutdown_timeout=CLOSE_PATIENCE_S if context is not None else None,
-        )
+    stream = TcpStream(accept)
+    try:
+        async with asyncio.timeout(CONNECT_PATIENCE_S):
+            await loop.create_connection(
+                lambda: stream,
+                url.host,
+                url.port,
+                ssl=context,
+                server_hostname=url.host if context is not None else None,
+                ssl_shutdown_timeout=CLOSE_PATIENCE_S if context is not None else None,
+            )
+    except BaseException as error:
+        # It may have been made a moment before its time was over. uvloop then closes it, and tells nobody.
+        stream.connection_lost(error if isinstance(error, Exception) else None)
+        raise
     return stream
 
 

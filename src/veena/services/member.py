@@ -27,18 +27,22 @@ from veena.client.client import Client
 from veena.client.subscription import Subscription
 from veena.errors import AccessDenied, InvalidEvent, NotConnected, Unanswered, VeenaError
 from veena.event import Event, EventId, Value
+from veena.matching.constraint_text import parse_constraint
 from veena.services.app_desk import Answer
 from veena.services.app_parameters import STATE, ParameterView, unpack_views
 from veena.services.chat import Talk
 from veena.services.dictionary import Dictionary
+from veena.services.federation import ask_mesh
 from veena.services.history import MAX_HISTORY, History
 from veena.services.member_feed import Feed, is_honest
 from veena.services.offers import Offer
 from veena.services.resolver import Resolver
+from veena.services.service_types import APPLICATION
 from veena.services.shadow import Shadowing
 from veena.services.steering_lock import PRESENT_S
 from veena.services.structured import RELIABILITY, Scalar, StructuredEvent, check_name
 from veena.services.subscriptions import SubscriptionService
+from veena.services.trader_messages import Question
 from veena.services.wording import quoted
 
 #: How long a command waits for its answer: an application answers a change after the step that it is in.
@@ -150,6 +154,7 @@ class Member:
 
     async def monitor(self, application: str, constraint: str = "") -> Feed:
         """The Monitoring events of an application, or those of them that satisfy a constraint."""
+        parse_constraint(constraint)  # for itself, so that what is wrong has its place in what was given
         wanted = "$type_name == 'Monitoring'" + (f" and ({constraint})" if constraint.strip() else "")
         purpose = f"monitor {application}" + (f": {constraint}" if constraint.strip() else "")
         return await self.feed(purpose, wanted, application=application)
@@ -289,10 +294,9 @@ class Member:
             await self.shadowing.remove(feed.purpose)
             await self.talk.left(feed.purpose)
 
-    async def _offer(self, application: str, is_fresh: bool = False) -> tuple[Offer, ...]:
+    async def _offer(self, application: str) -> tuple[Offer, ...]:
         """The offers of this name, as far as they are known; asked for when none is."""
-        if is_fresh or application not in self._offers:
-            self._offers.pop(application, None)
+        if application not in self._offers:
             await self.applications(f"name == {quoted(application)}")
         return self._offers.get(application, ())
 
@@ -353,18 +357,20 @@ class Member:
     async def _check_publisher(self, application: str, told: Event) -> None:
         """Whoever got a command can answer it; only the one that offers the application speaks for it."""
         assert told.id is not None
-        deadline, is_fresh = time.monotonic() + FOUND_S, False
-        while True:
-            offers = await self._offer(application, is_fresh)
-            if told.id.publisher in [offer.client for offer in offers]:
-                return
-            if is_fresh and (offers or time.monotonic() > deadline):
-                who = repr(offers[0].client) if offers else "nobody"
-                raise AccessDenied(
-                    f"{told.id.publisher!r} answered for application {application!r}, which {who} offers"
-                )
-            await asyncio.sleep(LOOK_S if is_fresh else 0)
-            is_fresh = True
+        publisher, deadline = told.id.publisher, time.monotonic() + FOUND_S
+        speakers = [offer.client for offer in self._offers.get(application, ())]
+        while publisher not in speakers:
+            # The whole mesh is asked: a command reaches further than the links of the domain's trader.
+            question = Question("publisher", APPLICATION, f"name == {quoted(application)}")
+            offers = (await ask_mesh(self.client, question, "system", FOUND_S)).offers
+            speakers = [offer.client for offer in offers]
+            if offers:
+                self._offers[application] = offers
+            if publisher not in speakers:
+                if offers or time.monotonic() > deadline:
+                    who = repr(speakers[0]) if offers else "nobody"
+                    raise AccessDenied(f"{publisher!r} answered for application {application!r}, which {who} offers")
+                await asyncio.sleep(LOOK_S)
 
 
 def _from(publishers: tuple[str, ...]) -> Callable[[Event], bool]:
