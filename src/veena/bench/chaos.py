@@ -385,5 +385,6 @@ def shown(outcome: Outcome, plan: Plan) -> Mapping[str, str]:
         "duplicates": str(outcome.duplicates),
         "spurious": str(outcome.spurious),
         "out of order": f"{outcome.out_of_order} (between incarnations: {outcome.between_incarnations})",
+        "late, and said so": str(outcome.late),
         "settled after": f"{outcome.settling_s:g} s",
     }
