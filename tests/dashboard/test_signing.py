@@ -91,6 +91,10 @@ def test_wrong_tries_are_counted_and_told_without_saying_what_was_wrong(tmp_path
             with pytest.raises(NotSignedIn, match="wait a minute"):
                 await desk.sign_in("ann", "right", "there")
             assert await desk.sign_in("ann", "right", "elsewhere", host="portal.example.org")
+            tries = [desk.sign_in("ann", "wrong", "at once") for _ in range(3 * signing.MAX_FAULTS)]
+            answers = list(map(str, await asyncio.gather(*tries, return_exceptions=True)))
+            assert sum("password is wrong" in answer for answer in answers) == signing.MAX_FAULTS
+            assert sum("wait a minute" in answer for answer in answers) == 2 * signing.MAX_FAULTS
             await desk.close()
 
     asyncio.run(go())

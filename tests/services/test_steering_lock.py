@@ -170,6 +170,18 @@ def _wish(lock: SteeringLock, verb: str, who: str, to: str, now: int) -> bool:
     return True
 
 
+def test_a_hand_over_is_taken_back_until_the_other_has_touched_the_wheel() -> None:
+    """That the other's program is there says nothing of whoever should sit before it."""
+    lock = SteeringLock(100, absent_ns=50)
+    lock.take("ann", 0)
+    lock.hand_over("ann", "bob", 1)
+    lock.stay("bob", 2)
+    assert lock.take("ann", 3).is_granted and lock.driver(3) == "ann"
+    lock.hand_over("ann", "bob", 4)
+    lock.touch("bob", 5)
+    assert not lock.take("ann", 6).is_granted and lock.driver(6) == "bob"
+
+
 @given(WISHES)
 def test_the_records_tell_who_drove_when(wishes: list[tuple[str, str, str, int]]) -> None:
     """At most one drives; nobody gets the wheel from another's hands; and it all can be read from the records."""
@@ -187,7 +199,7 @@ def test_the_records_tell_who_drove_when(wishes: list[tuple[str, str, str, int]]
             assert given_away or (before == who and verb in ("release", "hand_over"))
         if after != before:
             untouched = (who, to) if verb == "hand_over" else None
-        elif who == after:
+        elif who == after and verb != "stay":  # that its program is there is no sign of the driver
             untouched = None
         assert after is None or 0 < (lock.remaining_ns(now) or 0) <= 10
     assert _replayed(lock.records) == (lock.driver(now) or "")

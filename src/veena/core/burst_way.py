@@ -180,7 +180,7 @@ class BurstWay:
             self._send(connection, burst, flight, units, served, now_ns)
 
     def _send(self, connection: int, burst: EventBurst, flight: Flight, units: int, served: int, now_ns: int) -> None:
-        units, served = self._router.crossing(connection, flight, units, served, now_ns)
+        units, served = self._router.crossing(connection, flight, units, served, now_ns, burst.count)
         if not units:
             return
         link, size = self._links[connection], self._codec.vector_size

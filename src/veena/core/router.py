@@ -123,9 +123,7 @@ class Router:
                 to_serve = 0
             flight = Flight(key, frame, now_ns)
         elif len(flight.claims) >= MAX_CLAIMS and source != LOG:
-            raise RemoteProtocolError(
-                f"event {frame.incarnation}:{frame.timestamp}:{frame.sequence} comes again and again"
-            )
+            raise RemoteProtocolError(f"event {frame.told_id} comes again and again")
         named = to_serve & self._own
         if named and not self._may_enter(named):
             self._refuse(source, named, now_ns)
@@ -270,14 +268,16 @@ class Router:
         if frame.flags & RELIABLE:
             self._sent.setdefault(connection, {})[number] = (flight, duties)
 
-    def crossing(self, connection: int, flight: Flight, duties: int, served: int, now_ns: int) -> tuple[int, int]:
-        """What a copy over this connection is for, and its trace: 0 and 0 where it must not go."""
+    def crossing(
+        self, connection: int, flight: Flight, duties: int, served: int, now_ns: int, count: int = 1
+    ) -> tuple[int, int]:
+        """What copies over this connection are for, and their trace: 0 and 0 where they must not go."""
         link, frame = self._links[connection], flight.frame
         shift = link.level * self._fanout
         assert link.neighbour is not None
         far = 1 << (shift + link.neighbour[-1 - link.level])
         if link.level > 1 and duties & far and not self.looks_again(connection, flight, now_ns):
-            self.statistics.stopped_at_gate += 1
+            self.statistics.stopped_at_gate += count
             if self.records.is_on:
                 self.records.note(frame, What.STOPPED, now_ns, units=self.units(far), peer=link.neighbour)
             self.duties.complete(flight, far, now_ns)
@@ -285,7 +285,9 @@ class Router:
             if not duties:
                 return 0, 0
         if not frame.flags & RELIABLE and served >> shift << shift & far:
-            self.statistics.dropped += 1  # it has been there: maps differ for a moment, and nothing is lost by waiting
+            self.statistics.dropped += (
+                count  # it has been there: maps differ for a moment, and nothing is lost by waiting
+            )
             if self.records.is_on:
                 text = "best effort: it came back on its way"
                 self.records.note(frame, What.DROPPED, now_ns, units=self.units(duties), text=text)

@@ -127,6 +127,8 @@ class Desk:
         self._member_of = member_of
         self._who = who
         self._people: dict[bytes, Person] = {}
+        #: People who are being let in: they have their room already.
+        self._entering = 0
         self._faults: dict[str, list[float]] = {}
         self._has_users: tuple[float, bool] | None = None
 
@@ -155,22 +157,41 @@ class Desk:
             raise NotSignedIn(f"a password has at most {MAX_PASSWORD} letters")
         self._check_place(place)
         await self._make_room(name)
+        # Every try is a wrong one until the broker has said otherwise: many at once are as many tries.
+        tried = time.monotonic()
+        self._faults.setdefault(place, []).append(tried)
+        self._entering += 1
         try:
-            is_user = await self.has_users()
-            if not is_user:
-                self._check_name_alone(host)
-            person = await self._admit(name, password, is_user)
+            person = await self._let_in(name, password, host)
         except AccessDenied as error:
-            self._faults.setdefault(place, []).append(time.monotonic())
             raise NotSignedIn(str(error)) from None
         except NotSignedIn:
+            self._forgive(place, tried)
             raise
-        except (VeenaError, TimeoutError) as error:
-            raise NotSignedIn(f"the broker cannot be reached now: {error}") from None
+        finally:
+            self._entering -= 1
+        self._forgive(place, tried)
         token = secrets.token_urlsafe(32)
         person.digest = _digest(token)
         self._people[person.digest] = person
         return token
+
+    async def _let_in(self, name: str, password: str, host: str) -> Person:
+        try:
+            is_user = await self.has_users()
+            if not is_user:
+                self._check_name_alone(host)
+            return await self._admit(name, password, is_user)
+        except (AccessDenied, NotSignedIn):
+            raise
+        except (VeenaError, TimeoutError) as error:
+            raise NotSignedIn(f"the broker cannot be reached now: {error}") from None
+
+    def _forgive(self, place: str, tried: float) -> None:
+        """It was no wrong try."""
+        faults = self._faults.get(place, [])
+        if tried in faults:
+            faults.remove(tried)
 
     def _check_name_alone(self, host: str) -> None:
         """A name is enough on this machine. A page of another site may have its own name lead here, and ask."""
@@ -194,7 +215,7 @@ class Desk:
         same = sorted((person for person in self._people.values() if person.name == name), key=lambda p: p.touched)
         if len(same) >= MAX_OF_A_NAME:
             await self._end(same[0])
-        if len(self._people) >= MAX_PEOPLE:
+        if len(self._people) + self._entering >= MAX_PEOPLE:
             raise NotSignedIn(f"{MAX_PEOPLE} people are signed in: try again later")
 
     async def _admit(self, name: str, password: str, is_user: bool) -> Person:

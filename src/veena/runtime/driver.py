@@ -104,7 +104,7 @@ class Driver:
         #: Whether the disk has taken anything yet: the first is who this broker is.
         self.is_remembered = False
         self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
-        self._clock = clock or _steady_clock()
+        self._clock = clock or steady_clock()
         found = disk.identity
         identity = Identity(found.name, found.address, found.incarnation + 1)
         self.broker = Broker(identity, settings, chance, self._clock(), listen=listen, disk=disk)
@@ -286,7 +286,8 @@ class Driver:
         self.on_restart(effect)
 
 
-def _steady_clock() -> Callable[[], int]:
+def steady_clock() -> Callable[[], int]:
+    """The time of the wall as it was when this was made, and from then on that of the monotonic clock."""
     offset = time.time_ns() - time.monotonic_ns()
     monotonic = time.monotonic_ns
     return lambda: offset + monotonic()

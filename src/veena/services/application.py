@@ -35,6 +35,7 @@ from veena.core.wire_faults import DECODE_ERRORS
 from veena.core.wire_header import MAX_FRAME
 from veena.errors import AccessDenied, InvalidEvent, NotConnected, Refused, VeenaError
 from veena.event import Event, Value
+from veena.runtime.driver import steady_clock
 from veena.services.app_desk import Answer, Command, Desk, Verb
 from veena.services.app_parameters import MAX_NAME_LENGTH, Parameter, pack_views
 from veena.services.dictionary import Dictionary
@@ -106,6 +107,8 @@ class Application:
     ) -> None:
         self.client = client
         self.name = check_name("domain_name", name)
+        #: The wheel is not taken from a driver because somebody set the clock.
+        self._now_ns = steady_clock()
         self.desk = Desk(parameters or {}, round(lock_timeout * 1e9), self._told)
         offered = {**({"category": category} if category else {}), "parameters": list(parameters or ())}
         self._properties: dict[str, Any] = {**(properties or {}), **offered}
@@ -216,7 +219,7 @@ class Application:
 
     def boundary(self) -> None:
         """Carry out what was asked for, in the thread of the computation."""
-        done = self.desk.boundary(time.time_ns())
+        done = self.desk.boundary(self._now_ns())
         if not (self.desk.is_paused or self.desk.is_stopped):
             self.steps += 1
         self.settle_later(done)
@@ -255,7 +258,7 @@ class Application:
         self.desk.show(name, value)
 
     def statistics(self) -> ApplicationStatistics:
-        state, driver = self.desk.look(time.time_ns())
+        state, driver = self.desk.look(self._now_ns())
         return ApplicationStatistics(
             self.steps, state, driver, self._published, self._commands, self._dropped, self._refused, self._fault
         )
@@ -268,11 +271,11 @@ class Application:
         try:
             command = command_of(event)
         except InvalidEvent as error:
-            self._answer(event, self.desk.refuse(str(error), time.time_ns()))
+            self._answer(event, self.desk.refuse(str(error), self._now_ns()))
             return
         if command is None:
             return
-        answer = self.desk.ask(command, time.time_ns())
+        answer = self.desk.ask(command, self._now_ns())
         if answer is not None:
             self._answer(event, answer)
         self._wake.set()
@@ -335,7 +338,7 @@ class Application:
 
     def _gather(self) -> None:
         """Line up what happened at the desk."""
-        now_ns = time.time_ns()
+        now_ns = self._now_ns()
         states, records = self.desk.untold(now_ns)
         _, driver = self.desk.look(now_ns)
         for state in states:
@@ -374,7 +377,7 @@ class Application:
             now = time.monotonic()
             if now >= self._said_state + self._state_period:
                 self._said_state = now
-                _, driver = self.desk.look(time.time_ns())
+                _, driver = self.desk.look(self._now_ns())
                 event = self._allowed(StructuredEvent(self.name, "Monitoring", "state", self._state_fields(driver)))
                 if event is not None:
                     await self._send(event)

@@ -21,6 +21,8 @@ from veena.services.structured import DOMAIN, NAME, TYPE, fixed_header
 
 #: Events that are kept of each kind: some hours of a lively room.
 MAX_HISTORY = 10_000
+#: And what their fields may hold together: others choose how long these are.
+MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Entry:
     type: str
     name: str
     fields: Mapping[str, Value]
+    #: About what it takes to keep the fields.
+    size: int
 
     @property
     def publisher(self) -> str:
@@ -42,10 +46,12 @@ class Entry:
 class History:
     """The history of one member."""
 
-    def __init__(self, limit: int = MAX_HISTORY) -> None:
-        self._consumed: deque[Entry] = deque(maxlen=max(1, limit))
+    def __init__(self, limit: int = MAX_HISTORY, max_bytes: int = MAX_BYTES) -> None:
+        self._consumed: deque[Entry] = deque()
         self._produced: list[tuple[tuple[int, int, int], Entry]] = []
         self._limit = max(1, limit)
+        self._max_bytes = max_bytes
+        self._consumed_bytes = self._produced_bytes = 0
 
     @property
     def consumed(self) -> tuple[Entry, ...]:
@@ -57,15 +63,23 @@ class History:
 
     def note_consumed(self, event: Event) -> None:
         assert event.id is not None
-        self._consumed.append(_entry(event, event.id))
+        entry = _entry(event, event.id)
+        self._consumed.append(entry)
+        self._consumed_bytes += entry.size
+        while len(self._consumed) > self._limit or (self._consumed_bytes > self._max_bytes and len(self._consumed) > 1):
+            self._consumed_bytes -= self._consumed.popleft().size
 
     def note_produced(self, event: Event, event_id: EventId) -> None:
         place = (event_id.incarnation, event_id.timestamp, event_id.sequence)
-        insort(self._produced, (place, _entry(event, event_id)), key=lambda noted: noted[0])
-        if len(self._produced) > self._limit:
-            del self._produced[0]
+        entry = _entry(event, event_id)
+        insort(self._produced, (place, entry), key=lambda noted: noted[0])
+        self._produced_bytes += entry.size
+        while len(self._produced) > self._limit or (self._produced_bytes > self._max_bytes and len(self._produced) > 1):
+            self._produced_bytes -= self._produced.pop(0)[1].size
 
 
 def _entry(event: Event, event_id: EventId) -> Entry:
     domain, kind, name = (str(fixed_header(event, header) or "") for header in (DOMAIN, TYPE, NAME))
-    return Entry(time.time_ns(), event_id, domain, kind, name, dict(event.properties))
+    fields = dict(event.properties)
+    size = sum(len(key) + (len(value) if isinstance(value, str | bytes) else 8) for key, value in fields.items())
+    return Entry(time.time_ns(), event_id, domain, kind, name, fields, size)

@@ -139,6 +139,11 @@ class Trader:
 
     def _on_question(self, event: Event) -> None:
         self._asked += 1
+        if (
+            len(self._open) > 2 * MAX_OPEN
+        ):  # so many that not even all refusals can be said: askers do not wait for ever
+            self._refused += 1
+            return
         task = asyncio.get_running_loop().create_task(self._answer(event))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
