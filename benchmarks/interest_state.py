@@ -33,9 +33,18 @@ from rich.table import Table
 
 from veena.address import Address, Unit
 from veena.core.cover_set import CoverSet
-from veena.core.digest import DigestTest, digest_limit, event_atoms, fitted, make_part, merge_digests, size_of
+from veena.core.digest import (
+    DIGEST_LEVEL,
+    DigestTest,
+    digest_limit,
+    event_atoms,
+    fitted,
+    make_part,
+    merge_digests,
+    size_of,
+)
 from veena.core.interest_frames import Digest, DigestPart
-from veena.core.interest_table import DIGEST_LEVEL, InterestTable
+from veena.core.interest_table import InterestTable
 from veena.core.want import Want, make_want
 from veena.event import Event
 from veena.matching.engine import Constraint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -89,6 +90,10 @@ class Site:
     #: What browsers complained about, and where they asked; looked at when a context is closed.
     faults: list[str] = field(default_factory=list)
 
+    def at(self, url: str) -> Site:
+        """The same browser, at another portal."""
+        return Site(self.network, url, self.browser)
+
     @contextmanager
     def visitor(
         self, name: str = "", *, size: tuple[int, int] = DESK, dark: bool = False, path: str = ""
@@ -134,13 +139,35 @@ def portal(url: str, errors: Path) -> Iterator[str]:
     assert not any(password in said for password in PASSWORDS.values())
 
 
+@dataclass
+class Pause:
+    """A process that is there and does nothing, from `begin` to `end`."""
+
+    pid: int
+
+    def begin(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def end(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+
+@contextmanager
+def paused(pid: int) -> Iterator[Pause]:
+    pause = Pause(pid)
+    try:
+        yield pause
+    finally:
+        pause.end()
+
+
 @contextmanager
 def site(directory: Path, playwright: Playwright, rows: int = 24) -> Iterator[Site]:
     """Everything together."""
     write_users(directory / "users.toml")
     settings: dict[str, dict[str, Any]] = {
         "broker": {"insecure": True},
-        "auth": {"users_file": str(directory / "users.toml")},
+        "auth": {"users_file": str(directory / "users.toml"), "tell": True},
         "store": {"records": "all"},
         # Brokers, simulation and tests share a process here: nobody is suspected for a second of silence.
         "links": {"heartbeat_s": 1.0},

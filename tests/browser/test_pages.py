@@ -7,14 +7,17 @@ Playwright leaves a loop running in the thread of the tests for as long as it li
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 import veena.blocking
-from tests.browser.site import PASSWORDS, PHONE, Site, sign_in
+from tests.browser.site import PASSWORDS, PATIENCE_MS, PHONE, Site, paused, portal, sign_in
 from tests.browser.site import site as make_site
+from tests.runtime.processes import veena as started
 from veena.event import Event
 
 
@@ -91,6 +94,54 @@ def test_a_broker_that_died_is_shown_as_silent_until_it_is_back(site: Site) -> N
         expect(page.locator("circle.broker.silent")).to_have_count(0)
 
 
+LINE = """
+[network]
+name = "line"
+levels = 2
+fanout = 32
+
+[[broker]]
+address = "a.1"
+
+[[broker]]
+address = "a.2"
+
+[[broker]]
+address = "b.1"
+
+[[link]]
+between = ["a.1", "a.2"]
+
+[[link]]
+between = ["a.2", "b.1"]
+"""
+
+
+def test_a_link_that_is_suspected_has_another_colour_until_it_answers(site: Site, tmp_path: Path) -> None:
+    """FLT-02: of a broker that is there and does nothing the neighbour suspects the link, and the picture shows it."""
+    (tmp_path / "line.toml").write_text(LINE)
+    with started("network", "up", str(tmp_path / "line.toml"), "--json") as network:
+        first, _, last = sorted((network.told() for _ in range(3)), key=lambda told: str(told["address"]))
+        assert network.told()["ready"]
+        with (
+            portal(first["url"], tmp_path / "portal.log") as url,
+            site.at(url).visitor(path="topology") as page,
+            paused(last["pid"]) as pause,
+        ):
+            page.get_by_label("Name").fill("ann")
+            page.get_by_role("button", name="Sign in").click()
+            links, suspected = page.locator("svg.network path.link"), page.locator("svg.network .link.suspected")
+            expect(links).to_have_count(2)
+            expect(suspected).to_have_count(0)
+            usual = links.first.evaluate("e => getComputedStyle(e).stroke")
+            pause.begin()
+            expect(suspected).to_have_count(1)
+            assert suspected.evaluate("e => getComputedStyle(e).stroke") != usual
+            pause.end()
+            expect(suspected).to_have_count(0)
+            expect(links).to_have_count(2)
+
+
 def test_an_events_way_is_a_path_on_the_picture(site: Site) -> None:
     far = site.network.url("east.jp.tokyo.2")
     login = {"user": "root", "password": PASSWORDS["root"]}
@@ -151,7 +202,16 @@ def test_traffic_and_clients_are_listed(site: Site) -> None:
 
 def test_a_phone_in_the_dark_sees_everything_without_scrolling_sideways(site: Site) -> None:
     with site.visitor("ann", size=PHONE, dark=True, path="topology") as page:
-        for path in ("topology", "traffic", "clients", "events", "discovery", "applications", "applications/heat"):
+        for path in (
+            "topology",
+            "traffic",
+            "clients",
+            "events",
+            "discovery",
+            "applications",
+            "applications/heat",
+            "shadow",
+        ):
             page.goto(site.url + path)
             expect(page.get_by_role("heading", level=1)).to_be_visible()
             if path == "topology":
@@ -212,7 +272,8 @@ def picture(page: Page) -> str:
 
 
 def test_one_steers_and_the_other_sees_it(site: Site) -> None:
-    """COL-02, COL-04: a senior steers, a junior sees the change and who made it, and has no wheel."""
+    """COL-02, COL-04, DIC-11: a senior steers, a junior sees the change and who made it, and has no wheel; both find it
+    in the record, the senior also who came in."""
     with site.visitor("ann") as ann, site.visitor("joe") as joe:
         open_heat(ann)
         open_heat(joe)
@@ -234,6 +295,13 @@ def test_one_steers_and_the_other_sees_it(site: Site) -> None:
         expect(joe.get_by_role("region", name="Statistics").locator("canvas")).to_be_visible()
         ann.get_by_role("button", name="Release").click()
         expect(ann.get_by_role("region", name="Steering")).to_contain_text("Nobody drives.")
+        for page, is_told in ((ann, True), (joe, False)):
+            page.get_by_role("link", name="History").click()
+            rows = page.get_by_role("region", name="Who came in, who was refused, who steered")
+            expect(rows).to_contain_text("change source_x = 0.25")
+            expect(rows).to_contain_text("release")
+            came = rows.locator("tr", has_text="came in as junior").filter(has_text="joe")
+            expect(came).to_have_count(1 if is_told else 0)
 
 
 def test_a_second_driver_is_refused_with_the_reason_until_it_is_handed_over(site: Site) -> None:
@@ -255,6 +323,35 @@ def test_a_second_driver_is_refused_with_the_reason_until_it_is_handed_over(site
         expect(ann.get_by_label(re.compile("^source_temperature"))).to_have_value(re.compile("^250"))
         bob.get_by_role("button", name="Release").click()
         expect(bob.get_by_text("Nobody drives.")).to_be_visible()
+
+
+def test_one_looks_over_the_shoulder_of_another_who_agrees(site: Site) -> None:
+    """COL-03: what bob gets ann gets too, live; not before he agrees, and nothing more when he does no longer."""
+    with site.visitor("bob") as bob, site.visitor("ann") as ann:
+        open_heat(bob)
+        for page in (bob, ann):
+            page.get_by_role("link", name="Shoulder").click()
+            expect(page.get_by_role("heading", name="Over the shoulder")).to_be_visible()
+        ann.get_by_label("Member").click()
+        ann.get_by_role("option", name="bob").click()
+        ann.get_by_role("button", name="Follow").click()
+        expect(ann.locator(".note.bad")).to_contain_text("ask for it")
+        bob.get_by_role("switch", name="Let others see what I see").click()
+        seen = ann.get_by_role("region", name="What is seen there")
+        end = time.monotonic() + PATIENCE_MS / 1000
+        while not ann.locator(".note.good").is_visible():  # his broker hears of the switch in a moment
+            assert time.monotonic() < end
+            ann.get_by_role("button", name="Follow").click()
+        expect(seen.get_by_role("status")).to_have_text("What bob sees now.")
+        expect(seen.locator("img")).to_have_attribute("src", re.compile("^data:image/png"))
+        expect(seen).to_contain_text("computing")
+        bob.goto(site.url + "applications/heat")
+        bob.get_by_label("Message", exact=True).fill("do you see it too?")
+        bob.keyboard.press("Enter")
+        expect(seen.get_by_role("log")).to_contain_text("do you see it too?")
+        bob.get_by_role("link", name="Shoulder").click()
+        bob.get_by_role("switch", name="Let others see what I see").click()
+        expect(seen.get_by_role("status")).to_have_text("bob shows nothing now.")
 
 
 def test_people_talk_and_put_notes_on_the_field(site: Site) -> None:

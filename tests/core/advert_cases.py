@@ -10,6 +10,8 @@ from veena.address import Address
 from veena.core.advert import make_advert
 from veena.core.advert_query import AdvertQuery, Choice
 from veena.core.advert_store import AdvertStore
+from veena.core.boundary import Effect, Store, Stored
+from veena.core.broker import Broker
 from veena.core.discovery_boundary import Advertise, Scalar
 from veena.core.discovery_frames import Advertisement
 
@@ -50,6 +52,12 @@ def names(store: AdvertStore, query: AdvertQuery) -> list[str]:
 def scanned(adverts: list[Advertisement], query: AdvertQuery) -> list[str]:
     """What looking at all of them finds."""
     return sorted(each.name for each in adverts if query.matches(each))
+
+
+def synced(broker: Broker, effects: list[Effect], now_ns: int = 0) -> list[Effect]:
+    """What follows when the disk has taken what was to be written."""
+    tickets = [each.ticket for each in effects if isinstance(each, Store)]
+    return [told for ticket in tickets for told in broker.handle(Stored(ticket), now_ns)]
 
 
 # --- drawn ---

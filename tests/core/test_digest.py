@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veena import Event, RemoteProtocolError
+from veena import Event, RemoteProtocolError, matching
 from veena.address import MAX_LEVELS, Address, Unit
 from veena.core.boundary import ClientUp, Subscribe
 from veena.core.digest import (
     ATOM_BYTES,
+    DIGEST_LEVEL,
     MAX_ATOMS,
     MAX_KEPT_BYTES,
+    MAX_WANT_ATOMS,
     MIN_FILTER_BYTES,
     DigestTest,
     check_parts,
@@ -27,11 +29,12 @@ from veena.core.digest import (
 )
 from veena.core.interest import InterestMap
 from veena.core.interest_frames import MAX_DIGEST_BYTES, Digest, DigestPart, Interest
-from veena.core.interest_table import DIGEST_LEVEL, InterestTable
+from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
 from veena.core.profiles import Profiles
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import make_want
+from veena.event import Value
 
 HOST: Address = (0, 0, 0, 0)
 LEVELS, FANOUT = 4, 32
@@ -174,3 +177,70 @@ def test_what_is_no_digest_costs_its_bearer_the_link(unit: Unit, parts: tuple[Di
     with pytest.raises(RemoteProtocolError, match=reason):
         one.handle(Interest((), (Digest(unit, (1, speaker, 1), parts),)), 1, 0, 0)
     assert one.table.digest(unit) is None
+
+
+def of_application(name: str, **properties: float) -> list[bytes]:
+    return event_atoms(Event(properties=dict(properties), headers={"domain_name": name, "type_name": "Monitoring"}))
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        "($domain_name == 'heat' and step > 3) or ($domain_name == 'oil' and (mean < 1 or not exist step))",
+        "$domain_name in ('heat', 'oil') and step != 3",
+        "exist step and ($domain_name == 'heat' or $domain_name == 'oil')",
+    ],
+)
+def test_a_disjunction_is_known_by_the_atoms_of_its_parts(constraint: str) -> None:
+    """AGG-01, I2: one want for two applications lets through no more of a third than two wants would."""
+    test = DigestTest(make_part(LEVELS, [make_want("constraint", constraint, LEVELS)]))
+    assert test.may_want(of_application("heat", step=4)) and test.may_want(of_application("oil"))
+    assert not test.may_want(of_application("gas", step=4, mean=0))
+
+
+def test_a_disjunction_of_too_many_parts_is_known_by_less() -> None:
+    """I2: never narrower, and one want does not fill a digest."""
+    parts = [f"($domain_name == 'a{number}' and step > {number})" for number in range(MAX_WANT_ATOMS + 1)]
+    for count, is_known in ((MAX_WANT_ATOMS, True), (MAX_WANT_ATOMS + 1, False)):
+        one = make_part(LEVELS, [make_want("constraint", " or ".join(parts[:count]), LEVELS)])
+        assert len(one.data) == (count if is_known else 1) * ATOM_BYTES
+        assert (
+            DigestTest(one).may_want(of_application("a7")) and DigestTest(one).may_want(of_application("x")) != is_known
+        )
+    listed = make_want("constraint", f"x in ({', '.join(map(repr, map(str, range(MAX_WANT_ATOMS + 1))))})", LEVELS)
+    assert len(make_part(LEVELS, [listed]).data) == ATOM_BYTES, "by the name alone"
+    never = make_want("constraint", "FALSE", LEVELS)
+    assert not make_part(LEVELS, [never]).data
+
+
+_LEAVES = (
+    "x == 'a'", "x == 'b'", "x in ('a', 'c')", "y > 3", "y == 2", "y in (1, 2)", "exist z", "not exist z", "x != 'a'",
+    "'b' ~ x", "z == TRUE", "FALSE", "TRUE",
+)  # fmt: skip
+_texts = st.recursive(
+    st.sampled_from(_LEAVES),
+    lambda inner: st.builds(
+        lambda parts, joint, is_not: f"{'not ' if is_not else ''}({joint.join(f'({part})' for part in parts)})",
+        st.lists(inner, min_size=1, max_size=3), st.sampled_from([" and ", " or "]), st.booleans(),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+_properties = st.fixed_dictionaries(
+    {},
+    optional={
+        "x": st.sampled_from(["a", "b", "c", "ab", 1, True]),
+        "y": st.sampled_from([1, 2, 2.0, 3.5, 4, "2"]),
+        "z": st.sampled_from([True, False, "a", 0]),
+    },
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(_texts, _properties)
+def test_what_a_constraint_is_true_of_its_atoms_let_through(text: str, properties: dict[str, Value]) -> None:
+    """I2, AGG-07: whatever is joined by and, or and not; never narrower than the truth."""
+    event = Event(properties=properties)
+    engine = matching.create("constraint")
+    engine.add(1, text, 1)
+    if engine.match(event):
+        assert DigestTest(make_part(LEVELS, [make_want("constraint", text, LEVELS)])).may_want(event_atoms(event))

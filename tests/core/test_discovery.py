@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from tests.core.advert_cases import advert
+from tests.core.advert_cases import advert, synced
 from tests.core.scripted_peer import HOST, Peer, closed, neighbour, sent, started
 from veena.address import Address, Unit
 from veena.core import office, questions
@@ -96,7 +96,7 @@ def marked(version: int, home: Address = MATE) -> Standing:
 
 def test_a_lone_broker_answers_by_itself(broker: Broker) -> None:
     """DSC-02: every unit of the realm is the broker's own."""
-    assert offer(broker, "one", n=1) == [Advertised(1, "one")]
+    assert synced(broker, offer(broker, "one", n=1)) == [Advertised(1, "one")]
     offer(broker, "two", n=2, scope=1)
     for realm in range(1, 5):
         (answer,) = answers(asked(broker, f"{SELECT} ORDER BY n DESC", realm))
@@ -109,10 +109,10 @@ def test_a_lone_broker_answers_by_itself(broker: Broker) -> None:
 
 
 def test_an_advertisement_is_replaced_and_withdrawn(broker: Broker) -> None:
-    offer(broker, "one", n=1)
-    offer(broker, "one", n=2)
+    synced(broker, offer(broker, "one", n=1))
+    synced(broker, offer(broker, "one", n=2))
     assert [row.values for row in answers(asked(broker))[0].rows] == [(2,)]
-    assert broker.handle(Withdraw(1, "one"), 0) == []
+    assert synced(broker, broker.handle(Withdraw(1, "one"), 0)) == [Advertised(1, "one")]
     assert answers(asked(broker))[0].rows == ()
     (refused,) = broker.handle(Withdraw(1, "one"), 0)
     assert isinstance(refused, AdvertRefused) and "no advertisement 'one'" in refused.reason
@@ -149,7 +149,7 @@ def test_leases_follow_the_client(broker: Broker) -> None:
     broker.handle(ClientDown(1), 0)
     assert broker.statistics().discovery.own == 1
     broker.handle(ClientDown(2, lost=True), 0)
-    due = broker.discovery.next_wakeup()
+    due = broker.discovery.shelf.next_wakeup()
     assert due == 60 * SECOND_NS
     broker.tick(due)
     assert broker.statistics().discovery.own == broker.statistics().discovery.held == 0
@@ -226,17 +226,20 @@ def test_a_broker_answers_for_its_own_shelf() -> None:
 
 
 def test_changes_are_told_soon_and_everything_every_round() -> None:
-    """DSC-01: from a broker that controls nothing, to the controller of its cluster."""
-    broker = started(MATE, PATIENT)
-    neighbour(broker, 1, HOST)
+    """DSC-01: from a broker that controls nothing, to the controller of its cluster and its deputy."""
+    third: Address = (0, 0, 0, 2)
+    broker = started(third, PATIENT)
+    for link, other in ((1, HOST), (2, MATE)):
+        neighbour(broker, link, other)
     broker.handle(ClientUp(1, "alice"), 0)
     broker.tick(SECOND_NS)
     offer(broker, "one", now_ns=SECOND_NS, n=1)
-    ((to, told),) = routed(broker.tick(SECOND_NS + 50 * MILLISECOND_NS))
-    assert to == HOST and isinstance(told, Standing) and told.parts == 0
-    assert [mark.home for mark in told.marks] == [MATE]
+    news = routed(broker.tick(SECOND_NS + 50 * MILLISECOND_NS))
+    assert [to for to, _ in news] == [HOST, MATE]
+    for _, told in news:
+        assert isinstance(told, Standing) and told.parts == 0 and [mark.home for mark in told.marks] == [third]
     rounds = [frame for _, frame in routed(broker.tick(SECOND_NS + broker.discovery.office.round_ns))]
-    assert [isinstance(frame, Standing) and frame.parts for frame in rounds] == [1]
+    assert [isinstance(frame, Standing) and frame.parts for frame in rounds] == [1, 1]
 
 
 def test_a_scope_hides_an_advertisement_from_askers_beyond_it() -> None:

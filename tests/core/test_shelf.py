@@ -122,15 +122,15 @@ def test_advertisements_outlive_a_lost_connection_by_their_lease() -> None:
     shelf.put(advert("long", {"n": 1}), 10.0)
     shelf.put(advert("none", {"n": 1}), 0.0)
     shelf.put(advert("other", {"n": 1}, client="bob"), 1.0)
-    assert [each.name for each in shelf.client_left("alice", True, 0)] == ["none"]
+    assert [each.name for each, _ in shelf.client_left("alice", True, 0)] == ["none"]
     assert shelf.next_wakeup() == SECOND_NS
     assert [each.name for each in shelf.expire(SECOND_NS)] == ["short"]
     shelf.client_came("alice")
-    assert shelf.next_wakeup() is None and shelf.expire(100 * SECOND_NS) == []
+    assert shelf.expire(100 * SECOND_NS) == [] and shelf.next_wakeup() is None
     shelf.client_left("alice", True, 100 * SECOND_NS)
     shelf.put(advert("long", {"n": 2}), 10.0)
     assert shelf.expire(200 * SECOND_NS) == []
-    assert [each.name for each in shelf.client_left("alice", False, 200 * SECOND_NS)] == ["long"]
+    assert [each.name for each, _ in shelf.client_left("alice", False, 200 * SECOND_NS)] == ["long"]
     assert [each.name for each in shelf.adverts()] == ["other"]
     shelf.check()
 

@@ -150,6 +150,14 @@ def test_a_formula_that_would_take_too_many_rows_stays_a_formula() -> None:
     assert rows_of(Any(())) == []
 
 
+def test_many_branches_keep_their_access_where_they_are_not_multiplied_out() -> None:
+    """MAT-22, AGG-01: one constraint for many applications is looked up by their names, whatever it says more."""
+    inner = Any(tuple(EqualTo("kind", f"k{number}") for number in range(3)))
+    rows = rows_of(Any(tuple(All((EqualTo("name", f"n{number}"), inner)) for number in range(MAX_ROWS))))
+    assert len(rows) == MAX_ROWS
+    assert all(row.equalities for row in rows)
+
+
 def leaf_count(formula: Formula) -> int:
     return sum(map(leaf_count, formula.parts)) if isinstance(formula, All | Any) else 1
 

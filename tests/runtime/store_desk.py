@@ -114,6 +114,8 @@ def plain(disk: Disk) -> dict[str, object]:
         "registered": disk.registered,
         "reached": disk.reached,
         "floors": disk.floors,
+        "shelved": list(disk.shelved.items()),
+        "attended_ns": disk.attended_ns,
         "entries": [bare(each) for each in disk.entries],
     }
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tests.runtime.store_desk import NOBODY, Desk, bare, entry, frame, plain
 from veena.address import identifiers
 from veena.core.boundary import Stored
+from veena.core.discovery_frames import Advertisement
 from veena.core.disk import (
+    Attended,
     Disk,
     Entry,
     Forgotten,
@@ -24,7 +26,9 @@ from veena.core.disk import (
     Reached,
     Registered,
     Released,
+    Shelved,
     Skip,
+    Unshelved,
     Write,
 )
 from veena.runtime.store_rows import inboxes_of
@@ -38,6 +42,14 @@ INBOXES = st.integers(1, 4)
 ADDRESSES = st.tuples(*[st.integers(0, 31)] * 4)
 CONSTRAINTS = st.sampled_from([5, "a.b", ("topic", "x > 1"), ("/a/b", {"n": "urn:x"})])
 MASKS = st.sampled_from([0, 1, 1 << 33, 1 | 1 << 127])
+
+HOMES = st.sampled_from([(), (0, 1, 2, 3)])
+#: One without properties and document is a withdrawal.
+ADVERTS = st.builds(
+    Advertisement, st.sampled_from(["alice", "bé"]), st.sampled_from(["n", "m"]), st.integers(1, 4), HUGE,
+    st.sampled_from([b"", b"\x81\xa1n\x01"]), st.sampled_from([b"", b"<a/>"]), st.booleans(),
+    st.sampled_from([0, 60_000, (1 << 32) - 1]),
+)  # fmt: skip
 
 WRITES = st.one_of(
     st.builds(Identity, st.text(st.characters(codec="utf-8"), max_size=5), ADDRESSES, HUGE),
@@ -54,6 +66,9 @@ WRITES = st.one_of(
     ),
     st.builds(Reached, INBOXES, st.integers(0, 20), st.lists(st.tuples(STREAMS, PLACES), max_size=2).map(tuple)),
     st.builds(Forgotten, INBOXES),
+    st.builds(Shelved, HOMES, ADVERTS, st.integers(0, 20)),
+    st.builds(Unshelved, HOMES, st.sampled_from(["alice", "bé"]), st.sampled_from(["n", "m"])),
+    st.builds(Attended, st.integers(1, 20)),
     st.tuples(st.integers(1, 3), MASKS, st.lists(INBOXES, max_size=2, unique=True), st.integers(0, 50)),
 )  # fmt: skip
 

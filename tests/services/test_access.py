@@ -16,6 +16,7 @@ from veena.event import Event, Value
 from veena.runtime.rights import Rights, Rule
 from veena.runtime.users import digest_of, parse_users
 from veena.services.access import STANDARD, AccessControl, Category
+from veena.services.access_service import AccessService
 from veena.services.dictionary import Dictionary
 from veena.services.domain import DomainServices
 from veena.services.member import Member
@@ -43,7 +44,10 @@ def _network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[veena.testing
         (directory / broker).mkdir()
         (directory / broker / "users.toml").write_text(users_of(category_of))
     # Users have to prove who they are; the two brokers, on this machine alone, need no certificates for each other.
-    settings: dict[str, dict[str, Any]] = {"auth": {"users_file": "users.toml"}, "broker": {"insecure": True}}
+    settings: dict[str, dict[str, Any]] = {
+        "auth": {"users_file": "users.toml", "tell": True},
+        "broker": {"insecure": True},
+    }
     with veena.testing.network({"east.lab": 1, "west.lab": 1}, settings=settings, directory=directory) as net:
         yield net
 
@@ -162,6 +166,94 @@ def test_credentials_count_in_their_own_domain(network: veena.testing.Network) -
                 await visitor.publish_event(change("sam"), reliable=True)
         async with client(network, "east", "sam") as at_home:
             await at_home.publish_event(change("sam"), reliable=True)
+
+    run(scenario())
+
+
+def told(event: Event) -> tuple[Value, ...]:
+    return (event.headers["event_name"], *(event.properties.get(name) for name in ("by", "user", "action", "category")))
+
+
+def test_who_comes_in_and_what_is_refused_is_told_by_brokers(network: veena.testing.Network) -> None:
+    """DIC-11, DIS-04, DIS-05: reliably and under the broker's own name, to those who may read it; the domain's service
+    tells what each may do, once though two of them run."""
+
+    async def scenario() -> None:
+        async with (
+            client(network, "west", "sue") as senior,
+            client(network, "west", "westerly") as westerly,
+            DomainServices(westerly, "west") as services,
+        ):
+            second = connect(
+                network.url("west.lab.1"), client_id="westerly/2", user="westerly", token="token of westerly"
+            )
+            async with second, AccessService(second) as other:
+                access = "$type_name == 'Access'"
+                record = await senior.subscribe(constraint=f"{access} and $event_name != 'authorise' and by == 'joe'")
+                powers = await senior.subscribe(constraint=f"{access} and $event_name == 'authorise' and by == 'joe'")
+                async with client(network, "west", "joe") as junior:
+                    unread = await junior.subscribe(constraint=f"{access} and by == 'joe'")
+                    with pytest.raises(AccessDenied):
+                        await junior.publish_event(change("joe"), reliable=True)
+                    with pytest.raises(AccessDenied):
+                        await junior.subscribe(constraint="TRUE")
+                    with pytest.raises(AccessDenied):
+                        await client(network, "west", "joe", "guessed").open()
+                    seen = [await record.next(WAIT_S) for _ in range(4)]
+                    assert unread.poll() is None
+                assert {each.id.publisher for each in seen if each.id} == {"veena/access/west.lab.1"}
+                assert [told(each) for each in seen] == [
+                    ("login", "joe", "joe", None, "junior"),
+                    ("refused", "joe", "joe", "publish", None),
+                    ("refused", "joe", "joe", "ask", None),
+                    ("refused", "joe", "joe", "attach", None),
+                ]
+                assert "events of type 'Steering'" in str(seen[1].properties["reason"])
+                [allowed] = [await powers.next(WAIT_S)]
+                assert allowed.properties["publish"] == "Collaboration, Messaging"
+                assert allowed.properties["category"] == "junior" and powers.poll() is None
+                assert services.access.statistics().authorised + other.statistics().authorised >= 1
+                dictionary = Dictionary.standard()
+                for event in (*seen, allowed):
+                    dictionary.check(StructuredEvent.from_event(event), "application")
+
+    run(scenario())
+
+
+def test_what_is_said_to_be_a_brokers_word_and_is_not_counts_for_nothing(network: veena.testing.Network) -> None:
+    """DIS-05: an application may publish the type, and cannot have anybody authorised."""
+
+    async def scenario() -> None:
+        async with (
+            client(network, "east", "easterly") as easterly,
+            client(network, "east", "heat") as heat,
+            AccessService(easterly) as service,
+        ):
+            forged = StructuredEvent("east.lab.1", "Access", "login", {"by": "mallory", "category": "senior"})
+            await heat.publish_event(forged.to_event(), reliable=True)
+            before = service.statistics().logins
+            async with client(network, "east", "ann"):
+                while service.statistics().logins == before:
+                    await asyncio.sleep(0.01)
+            assert service.statistics().logins == before + 1, "of ann, and the one before it was left out"
+
+    run(scenario())
+
+
+def test_more_than_people_cause_is_counted_and_not_told(network: veena.testing.Network) -> None:
+    """DIC-11: a client that is refused again and again does not flood those who keep a record."""
+
+    async def scenario() -> None:
+        async with client(network, "west", "sue") as senior, client(network, "west", "joe") as junior:
+            refused = "$type_name == 'Access' and $event_name == 'refused' and action == 'publish'"
+            record = await senior.subscribe(constraint=refused)
+            before = network.statistics("west.lab.1").clients
+            for _ in range(1000):
+                await junior.publish_event(change("joe"))
+            while (now := network.statistics("west.lab.1").clients).access_untold < before.access_untold + 500:
+                await asyncio.sleep(0.01)
+            for _ in range(now.access_told - before.access_told):
+                await record.next(WAIT_S)
 
     run(scenario())
 

@@ -250,6 +250,53 @@ def test_nothing_is_lost_while_the_aggregate_changes(net: veena.testing.Network)
     asyncio.run(main())
 
 
+def test_several_applications_of_a_domain_are_one_subscription(net: veena.testing.Network) -> None:
+    """AGG-01, AGG-07, DIS-15: one for the remote domain, and still nothing crosses that no one wants; while wishes for
+    other applications come and go, nothing is lost and nothing comes twice."""
+
+    async def main() -> None:
+        async with stage(net) as found, connect(net.url("L.1")) as client, AggregationService(client) as service:
+            offers = [
+                found.offer,
+                *[await Registry(found.app).export(APPLICATION, name, {}) for name in ("oil", "gas")],
+            ]
+            first, second = found.services[:2]
+            kept = [await first.subscribe(offer, f"slot == {at}") for at, offer in enumerate(offers[:2])]
+            more = await second.subscribe(offers[1], "slot >= 1")
+            (aggregate,) = service.statistics().aggregates
+            assert told(net) == 1 == len(aggregate.texts)
+            assert (aggregate.applications, aggregate.members, aggregate.told) == (("heat", "oil"), 3, 2)
+
+            async def publish() -> None:
+                for number in range(9):
+                    for name in ("heat", "oil", "gas"):
+                        fields = {"slot": number % 3}
+                        event = StructuredEvent(name, "Monitoring", "statistics", fields).to_event()
+                        await found.app.publish_event(event, reliable=True)
+
+            async def received(subscription: Subscription, slots: list[int]) -> None:
+                assert [(await subscription.next(PATIENCE_S)).properties["slot"] for _ in slots] == slots
+                assert subscription.poll() is None
+
+            crossed = copies(net)
+            await publish()
+            await received(kept[0], [0, 0, 0])
+            await received(kept[1], [1, 1, 1])
+            await received(more, [1, 2] * 3)
+            assert copies(net) - crossed == 3 + 6, "none of gas, and of the others what is wanted"
+
+            publishing = asyncio.get_running_loop().create_task(publish())
+            changed = service.statistics().changed
+            await asyncio.gather(*(second.subscribe(offer, f"slot > {at}") for at, offer in enumerate(offers)))
+            await publishing
+            assert service.statistics().changed > changed and len(service.statistics().aggregates) == 1
+            await received(kept[0], [0, 0, 0])
+            await received(kept[1], [1, 1, 1])
+            await received(more, [1, 2] * 3)
+
+    asyncio.run(main())
+
+
 def test_a_local_application_is_subscribed_to_inside_the_domain(net: veena.testing.Network) -> None:
     """DIS-14, TRD-03: the network number decides; nothing is told outside."""
 

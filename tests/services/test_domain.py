@@ -19,7 +19,7 @@ from tests.cli.command import veena as command
 from veena import blocking
 from veena.client import connect
 from veena.errors import Refused
-from veena.services.access import AccessControl
+from veena.services.access_service import AccessService
 from veena.services.aggregation import AggregationService
 from veena.services.domain import DomainServices
 from veena.services.registry import Registry
@@ -48,7 +48,7 @@ def test_a_domain_has_five_services(net: veena.testing.Network) -> None:
             DomainServices(far, "rome", links=["paris"]) as rome,
         ):
             services = (paris.registry, paris.resolver, paris.subscriptions, paris.aggregation, paris.access)
-            kinds = (Registry, Resolver, SubscriptionService, AggregationService, AccessControl)
+            kinds = (Registry, Resolver, SubscriptionService, AggregationService, AccessService)
             assert [type(each) for each in services] == list(kinds)
             assert paris.network != rome.network and (paris.name, rome.name) == ("paris", "rome")
             offer = await paris.registry.export(APPLICATION, "heat", {})
@@ -108,8 +108,9 @@ def test_the_commands_run_the_services_and_ask_them(net: veena.testing.Network) 
             assert done.code == 0 and "oil" in done.out and "trader paris" in done.out
             done = command("trader", "offers", "--json", *here)
             assert [json.loads(line)["name"] for line in done.out.splitlines()[:-1]] == ["gas", "oil"]
-            done = command("trader", "query", "load > ", *here)
-            assert done.code != 0 and "position 7" in done.err
+            for place in (net.url("paris.1"), "veena://127.0.0.1:1"):  # nobody is at the second one
+                done = command("trader", "query", "load > ", "--url", place)
+                assert done.code != 0 and "position 7" in done.err
             done = command("trader", "query", "name == 'none'", "--json", *here)
             missing = json.loads(done.out.splitlines()[-1])["missing"]
             assert done.code == 1 and missing == ["trader rome (there is none)"]

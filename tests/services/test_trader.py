@@ -252,8 +252,9 @@ def test_an_application_that_moves_to_another_domain_says_so(net: veena.testing.
             rome = network_of(user)
             resolver = Resolver(user)
             found = await until(
-                lambda: resolver.find(f"network == {rome} and name == 'nomad'"), lambda found: bool(found.offers)
+                lambda: resolver.find(f"network == {rome} and name == 'nomad'"),
+                lambda found: bool(found.offers) and registry.statistics().moved == 1,
             )
-            assert found.offers[0].reference == f"{rome}/nomad" and registry.statistics().moved == 1
+            assert found.offers[0].reference == f"{rome}/nomad"
 
     asyncio.run(main())

@@ -201,7 +201,7 @@ def network_command(
 
 @bench.command("pipeline")
 def pipeline_command(
-    section: Annotated[list[str] | None, typer.Option(help="match, read or archive; without it all three.")] = None,
+    section: Annotated[list[str] | None, typer.Option(help="match, read, archive or push; without it all.")] = None,
     engine: Annotated[list[str] | None, typer.Option(help="Only these engines in the section match.")] = None,
     quick: Annotated[bool, typer.Option(help="A tenth of the sizes, one round, four engines.")] = False,
     check: Annotated[bool, typer.Option(help="Exit with 1 when a figure misses its bar.")] = False,
@@ -228,21 +228,22 @@ def pipeline_command(
             (found,) = find(name, workload)
             loads.append(Load(name, workload, found.constraint, found.event, profiles, events))
     figures = []
+    is_whole = True
     with Console(stderr=True).status("starting") as status:
         try:
             for figure in measure(wanted, loads, QUICK if quick else Effort(), status.update):
                 figures.append(figure)
                 if as_json:
                     print(json.dumps(figure.line()), flush=True)
-        except VeenaError as error:
-            print(f"veena: {error}", file=sys.stderr)
-            raise typer.Exit(EXIT_BROKEN) from None
+        except (VeenaError, KeyboardInterrupt) as error:  # what was measured by then is shown
+            is_whole = False
+            print(f"veena: {error or 'interrupted'}", file=sys.stderr)
     if not as_json:
         Console().print(table(figures))
     short = [figure for figure in figures if figure.is_short]
     for figure in short if check else []:
         print(f"{figure.section} {figure.name}: {figure.ratio:.2f} x, the bar is {figure.bar} x", file=sys.stderr)
-    if short and check:
+    if (short and check) or not is_whole:
         raise typer.Exit(EXIT_BROKEN)
 
 

@@ -44,7 +44,10 @@ def query(
 
     async def ask() -> None:
         from veena.services.resolver import Resolver
+        from veena.services.service_types import ServiceTypes
 
+        # Whoever wrote it wrong hears of that, whether or not a broker is there.
+        ServiceTypes.standard().check_constraint(service_type, constraint)
         async with client(url, client_id, user, ca) as connected:
             found = await Resolver(connected).find(
                 constraint, service_type=service_type, domain=domain, properties=wanted, limit=limit, timeout=timeout

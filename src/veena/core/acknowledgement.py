@@ -31,9 +31,9 @@ from veena.address import Address, Unit, as_seen, link_level
 from veena.core.boundary import Active
 from veena.core.claims import Claims
 from veena.core.clients import Clients
-from veena.core.digest import DigestTest, atom_of
+from veena.core.digest import DIGEST_LEVEL, DigestTest, atoms_of
 from veena.core.interest_frames import STANDING, Row, Version
-from veena.core.interest_table import DIGEST_LEVEL, InterestTable, Pair, pair_of
+from veena.core.interest_table import InterestTable, Pair, pair_of
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
 from veena.core.want import TOPIC, Want, covers, known_want
@@ -67,8 +67,9 @@ class Acknowledgements:
         self._news: list[Active] = []
         #: Wants of this input: they may be covered by what was told before, and nobody else is concerned.
         self._fresh: dict[bytes, None] = {}
-        #: Levels at which something may have changed, whatever the claims say.
-        self._stirred: dict[int, None] = {}
+        #: Levels at which something may have changed, whatever the claims say, each with the wants that it concerns and
+        #: those that a wider one stands for; None is all of them.
+        self._stirred: dict[int, dict[bytes, None] | None] = {}
         self._floors: dict[int, tuple[bool, Floor]] = {}
         #: The digests of the own units, made ready for asking, with their scopes.
         self._tests: dict[int, tuple[Version, list[tuple[int, DigestTest]]]] = {}
@@ -144,8 +145,8 @@ class Acknowledgements:
         for row, stands in ((before, False), (after, True)):
             if row is None or not self._concerns(row.unit):
                 continue
-            if row.unit == self._map.host[: len(row.unit)]:
-                self._stirred[self._map.level(row.unit)] = None
+            if stands and row.wanted and row.kind != STANDING and row.unit == self._map.host[: len(row.unit)]:
+                self._stir(self._map.level(row.unit), row.key)
             if row.wanted and row.kind not in (STANDING, TOPIC):
                 want = known_want(row)
                 buckets = self._wider.setdefault(row.unit, {})
@@ -187,10 +188,25 @@ class Acknowledgements:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
                     self._floors[level] = self._floor(level)
-                    self._raise(level, list(waiting), *self._floors[level])
+                    self._raise(level, self._concerned(level), *self._floors[level])
             self._stirred.clear()
         news, self._news = self._news, []
         return news
+
+    def _stir(self, level: int, key: bytes) -> None:
+        concerned = self._stirred.setdefault(level, {})
+        if concerned is not None:
+            concerned[key] = None
+
+    def _concerned(self, level: int) -> list[bytes]:
+        """Which of the waiting wants may rise. One that its unit has yet to tell will be heard of when it does."""
+        waiting, concerned = self._waiting[level], self._stirred[level]
+        if concerned is None:
+            return list(waiting)
+        if level >= DIGEST_LEVEL:
+            return [key for key in concerned if key in waiting]
+        own = self._table.own
+        return [key for key in waiting if key in concerned or not own.is_untold(key, level)]
 
     def _raise(self, level: int, keys: list[bytes], found: bool, floor: Floor) -> None:
         """Let those of these rise that everybody has heard of."""
@@ -204,7 +220,7 @@ class Acknowledgements:
             self._news += [Active(*self._clients.subscription(profile), above) for profile in _all(subscribers)]
             if above < want.scope:
                 self._waiting[above][want.key] = subscribers
-                self._stirred[above] = None
+                self._stir(above, want.key)
             else:
                 self._instead.pop(want.key, None)
         if not waiting:
@@ -275,8 +291,8 @@ class Acknowledgements:
         return [*topics, *self._wider.get(unit, {}).get(want.bucket, {}).values()]
 
     def _digest_has(self, level: int, asked: Want, want: Want) -> bool:
-        """Whether the own unit's digest lets through what is asked for: by its atom, or that of a wider want that some
-        cluster told."""
+        """Whether the own unit's digest lets through what is asked for: by its atoms, or those of a wider want that
+        some cluster told."""
         tests = [test for scope, test in self._digest_tests(level) if scope >= asked.scope]
         if _lets_through(tests, want):
             return True
@@ -329,5 +345,4 @@ def _has(floor: Floor, version: Version) -> bool:
 
 
 def _lets_through(tests: list[DigestTest], want: Want) -> bool:
-    atom = atom_of(want)
-    return any(test.may_want([atom]) for test in tests)
+    return all(any(test.may_want([atom]) for test in tests) for atom in atoms_of(want))

@@ -5,6 +5,9 @@ read: what is advertised can be found, in both languages, by the same rules that
 checked twice, where a client hands it in and where a frame brings it: a controller must not fall over what another
 broker let through.
 
+A *withdrawal* is an advertisement of nothing, with the time at which its client took it back. It stands for as long as
+an older one under the same id may turn up again, from the disk of a broker that was down: the later word counts.
+
 The invariant: `read_properties` and `parse_document` succeed on every advertisement that passed `make_advert` or
 `check_advert`.
 """
@@ -14,9 +17,11 @@ from __future__ import annotations
 import math
 
 import msgspec
+from msgspec.structs import replace
 
 from veena.core.discovery_boundary import Advertise, Scalar
 from veena.core.discovery_frames import MAX_ADVERT_NAME, MAX_ADVERT_PROPERTIES, MAX_ADVERT_XML, Advertisement
+from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidEvent, LocalProtocolError, RemoteProtocolError
 from veena.matching.document import parse_document
@@ -27,6 +32,12 @@ MAX_PROPERTY_NAME = 255
 MIN_INTEGER, MAX_INTEGER = -(1 << 63), (1 << 64) - 1
 #: From a blink to a month: who is away longer advertises again.
 MIN_LEASE_S, MAX_LEASE_S = 0.0, 30 * 86_400.0
+#: An advertisement that ends sooner than this without its client is gone before a broker could be back: it is not
+#: written to disk, and its withdrawal need not be remembered.
+KEPT_LEASE_MS = 1000
+#: How often a broker that keeps advertisements notes that it lives, and so how much longer than its lease one may stand
+#: whose client was there when the broker was killed.
+ALIVE_NS = 5 * SECOND_NS
 
 Properties = dict[str, Scalar]
 #: (client id, name): what an advertisement is known by.
@@ -56,7 +67,8 @@ def make_advert(given: Advertise, client: str, levels: int, now_ns: int) -> Adve
         xml = b"" if given.xml is None else given.xml.encode() if isinstance(given.xml, str) else given.xml
     except UnicodeEncodeError:
         raise LocalProtocolError(f"advertisement {name!r}: a text holds half of a surrogate pair") from None
-    advert = Advertisement(client, name, given.scope, max(now_ns, 0), properties, xml, isinstance(given.xml, str))
+    is_text, lease_ms = isinstance(given.xml, str), int(given.lease_s * 1000)
+    advert = Advertisement(client, name, given.scope, max(now_ns, 0), properties, xml, is_text, lease_ms)
     try:
         _check(advert)
     except (InvalidEvent, ValueError) as error:
@@ -74,6 +86,33 @@ def check_advert(advert: Advertisement, levels: int) -> None:
         _check(advert)
     except (*DECODE_ERRORS, InvalidEvent, LocalProtocolError, ValueError) as error:
         raise RemoteProtocolError(f"advertisement {advert.name!r:.80} of {advert.client!r:.80}: {error}") from None
+
+
+def check_withdrawal(advert: Advertisement, levels: int) -> None:
+    """Raise RemoteProtocolError unless this is a withdrawal."""
+    if advert.scope > levels or not advert.name.isprintable() or not is_withdrawal(advert):
+        raise RemoteProtocolError(f"{advert.name!r:.80} of {advert.client!r:.80} is no withdrawal")
+
+
+def withdrawal(advert: Advertisement, now_ns: int) -> Advertisement:
+    """What stands in the place of an advertisement that its client took back."""
+    stamp = max(now_ns, advert.stamp)
+    return replace(advert, stamp=stamp, properties=b"", xml=b"", is_text=False, is_orphan=False)
+
+
+def is_withdrawal(advert: Advertisement) -> bool:
+    return not advert.properties and not advert.xml
+
+
+def end_of(advert: Advertisement, left_ns: int) -> int:
+    """When an advertisement ends whose client, or whose home, is away since then."""
+    return left_ns + advert.lease_ms * MILLISECOND_NS
+
+
+def withdrawn_until(advert: Advertisement, now_ns: int) -> int:
+    """Until when a withdrawal that is known now is needed: whatever it took back has ended by then, wherever it is
+    kept. A clock that is wrong makes it no longer."""
+    return end_of(advert, min(advert.stamp, now_ns)) + ALIVE_NS
 
 
 def _check_property(name: str, value: Scalar) -> None:

@@ -2,7 +2,10 @@
 
 An advertisement is held once, whatever the host controls: from a home in its cluster all of them, from one further away
 those that reach so far. Where a client has advertised the same name at two brokers, because it moved, the later one
-hides the earlier one until that one's lease ends.
+hides the earlier one until that one's lease ends. Withdrawals are held beside them, by home too: whether one counts
+against an advertisement is for `discovery` to say.
+
+`touched` names what has changed here, for who writes it down (`advert_keeping`).
 
 The invariant: `find` gives exactly what a scan over everything would (DSC-04), and `evaluated` counts how many
 advertisements were really looked at.
@@ -11,9 +14,12 @@ advertisements were really looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
+
+from msgspec.structs import replace
 
 from veena.address import Address
-from veena.core.advert import AdvertId, id_of
+from veena.core.advert import AdvertId, id_of, withdrawn_until
 from veena.core.advert_index import AdvertIndex, Postings
 from veena.core.advert_query import AdvertQuery
 from veena.core.discovery_frames import Advertisement
@@ -22,6 +28,8 @@ from veena.core.shelf import weight
 #: What one controller holds: the advertisements of its unit, for which it needs the memory.
 MAX_HELD = 1 << 18
 MAX_HELD_BYTES = 512 << 20
+#: Withdrawals: beyond these the one goes that would end first.
+MAX_WITHDRAWN = 1 << 16
 
 Visible = Callable[[Address, Advertisement], bool]
 
@@ -36,6 +44,11 @@ class AdvertStore:
         self._latest: dict[AdvertId, list[int]] = {}
         self._index = AdvertIndex()
         self._next = 0
+        #: With the time at which each came here.
+        self._withdrawn: dict[AdvertId, dict[Address, tuple[Advertisement, int]]] = {}
+        self._withdrawn_of: dict[Address, dict[AdvertId, None]] = {}
+        self._withdrawn_ends: list[tuple[int, Address, AdvertId]] = []
+        self.touched: dict[tuple[Address, AdvertId], None] = {}
         self.bytes = 0
         #: Advertisements that were compared with a query, in all.
         self.evaluated = 0
@@ -50,10 +63,69 @@ class AdvertStore:
     def has_room(self, adverts: tuple[Advertisement, ...]) -> bool:
         return len(self) + len(adverts) <= MAX_HELD and self.bytes + sum(map(weight, adverts)) <= MAX_HELD_BYTES
 
+    def ids(self, home: Address) -> list[AdvertId]:
+        """What is held of this home, withdrawals too."""
+        return [*self._numbers.get(home, ()), *self._withdrawn_of.get(home, ())]
+
+    def held(self, home: Address, key: AdvertId) -> Advertisement | None:
+        """The advertisement or the withdrawal of a home under this id."""
+        number = self._numbers.get(home, {}).get(key)
+        if number is not None:
+            return self._held[number][1]
+        found = self._withdrawn.get(key, {}).get(home)
+        return None if found is None else found[0]
+
+    def is_withdrawn(self, advert: Advertisement, since_ns: int) -> bool:
+        """Whether it is known here, since then at least, that its client took it back after it had said it."""
+        found = self._withdrawn.get(id_of(advert), {}).values()
+        return any(gone.stamp >= advert.stamp and came_ns >= since_ns for gone, came_ns in found)
+
+    def bury(self, home: Address, gone: Advertisement, now_ns: int) -> None:
+        """Hold a withdrawal; what the home had under its id goes."""
+        key = id_of(gone)
+        self.remove(home, key)
+        self.touched[home, key] = None
+        self._withdrawn_of.setdefault(home, {})[key] = None
+        self._remember(home, gone, now_ns)
+        if len(self._withdrawn_ends) > MAX_WITHDRAWN:
+            self._unbury(*heappop(self._withdrawn_ends))
+
+    def _remember(self, home: Address, gone: Advertisement, came_ns: int) -> None:
+        """A withdrawal outlasts every advertisement of its id that is held: one may have had a longer lease."""
+        key = id_of(gone)
+        leases = [self._held[number][1].lease_ms for number in self._latest.get(key, ())]
+        gone = replace(gone, lease_ms=max([gone.lease_ms, *leases]))
+        self._withdrawn.setdefault(key, {})[home] = (gone, came_ns)
+        heappush(self._withdrawn_ends, (withdrawn_until(gone, came_ns), home, key))
+
+    def _unbury(self, end_ns: int, home: Address, key: AdvertId) -> None:
+        """End a withdrawal, unless there is a later one."""
+        found = self._withdrawn.get(key, {}).get(home)
+        if found is not None and withdrawn_until(*found) <= end_ns:
+            self._exhume(home, key)
+
+    def _exhume(self, home: Address, key: AdvertId) -> None:
+        self.touched[home, key] = None
+        homes, keys = self._withdrawn[key], self._withdrawn_of[home]
+        del homes[home], keys[key]
+        if not homes:
+            del self._withdrawn[key]
+        if not keys:
+            del self._withdrawn_of[home]
+
+    def expire(self, now_ns: int) -> None:
+        """Withdrawals that are needed no longer go."""
+        while self._withdrawn_ends and self._withdrawn_ends[0][0] <= now_ns:
+            self._unbury(*heappop(self._withdrawn_ends))
+
+    def next_wakeup(self) -> int | None:
+        return self._withdrawn_ends[0][0] if self._withdrawn_ends else None
+
     def put(self, home: Address, advert: Advertisement) -> None:
         """Hold an advertisement; what the home had under its id goes."""
         key = id_of(advert)
         self.remove(home, key)
+        self.touched[home, key] = None
         number = self._next
         self._next += 1
         self._held[number] = (home, advert)
@@ -63,16 +135,23 @@ class AdvertStore:
         rivals.sort(key=self._age)
         self._index.add(number, advert)
         self.bytes += weight(advert)
+        for other, (gone, came_ns) in list(self._withdrawn.get(key, {}).items()):
+            if gone.lease_ms < advert.lease_ms:
+                self.touched[other, key] = None
+                self._remember(other, gone, came_ns)
 
     def _age(self, number: int) -> tuple[int, Address]:
         home, advert = self._held[number]
         return advert.stamp, home
 
     def remove(self, home: Address, key: AdvertId) -> None:
+        if key in self._withdrawn_of.get(home, ()):
+            self._exhume(home, key)
         numbers = self._numbers.get(home, {})
         number = numbers.pop(key, None)
         if number is None:
             return
+        self.touched[home, key] = None
         if not numbers:
             del self._numbers[home]
         _, advert = self._held.pop(number)
@@ -85,7 +164,7 @@ class AdvertStore:
 
     def drop(self, home: Address) -> None:
         """Forget everything of a home."""
-        for key in list(self._numbers.get(home, ())):
+        for key in self.ids(home):
             self.remove(home, key)
 
     def find(self, query: AdvertQuery, is_visible: Visible) -> list[tuple[Address, Advertisement]]:
@@ -107,6 +186,9 @@ class AdvertStore:
     def check(self) -> None:
         assert len(self._held) == sum(map(len, self._numbers.values())) == sum(map(len, self._latest.values()))
         assert self.bytes == sum(weight(advert) for _, advert in self._held.values())
+        assert sum(map(len, self._withdrawn.values())) == sum(map(len, self._withdrawn_of.values())) <= MAX_WITHDRAWN
+        for home, keys in self._withdrawn_of.items():
+            assert all(home in self._withdrawn[key] and key not in self._numbers.get(home, ()) for key in keys)
         for home, numbers in self._numbers.items():
             for key, number in numbers.items():
                 assert self._held[number][0] == home and id_of(self._held[number][1]) == key

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from veena.address import Unit, as_seen
-from veena.core.digest import fitted, merge_digests
+from veena.core.digest import DIGEST_LEVEL, fitted, merge_digests
 from veena.core.frames import Frame
 from veena.core.interest_frames import (
     COMPLETE,
@@ -44,7 +44,7 @@ from veena.core.interest_frames import (
     Row,
     Version,
 )
-from veena.core.interest_table import DIGEST_LEVEL, MAX_FRAME_BYTES, InterestTable
+from veena.core.interest_table import MAX_FRAME_BYTES, InterestTable
 from veena.core.link import Link
 from veena.core.map import NetworkMap
 from veena.core.settlement import Settlement

@@ -147,6 +147,8 @@ class ClientDown:
 
     session: int
     lost: bool = False
+    #: Whether this broker sent it away because it stops: what the client advertised stays for its lease all the same.
+    dismissed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 from veena.address import Address, Unit
 from veena.core.claims import Claims, Marks, least
+from veena.core.digest import DIGEST_LEVEL
 from veena.core.interest_frames import MAX_COUNT, MAX_MARKS, Claim, Mark, Version
-from veena.core.interest_table import DIGEST_LEVEL, InterestTable
+from veena.core.interest_table import InterestTable
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
 from veena.core.settings import Settings

@@ -17,13 +17,14 @@ The invariant: the engines hold exactly the subscriptions and ids of open sessio
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from veena.address import Address
 from veena.core.addressee import AddresseeEngine
 from veena.core.fitness import Fitness
-from veena.core.want import Want, create_engine, make_want, reach_want
+from veena.core.numbered import Numbered
+from veena.core.want import Want, add_profile, create_engine, make_want, reach_want, remove_profile
 from veena.errors import InvalidEvent, LocalProtocolError
 from veena.event import Event, check_client_id
 from veena.matching.engine import Constraint, Engine
@@ -51,7 +52,7 @@ class Session:
     place: int
     #: Profile id and want of a client that can be written to.
     reach: tuple[int, Want] | None = None
-    subscriptions: dict[int, Want] = field(default_factory=dict)
+    subscriptions: Numbered = field(default_factory=Numbered)
     #: Whether nobody is told any longer what it asks for.
     is_silent: bool = False
 
@@ -70,8 +71,10 @@ class ClientStatistics:
 class Clients:
     """Sessions and the engines that match events to them."""
 
-    def __init__(self, host: Address) -> None:
+    def __init__(self, host: Address, share: Callable[[Want], Want] = lambda want: want) -> None:
         self._host = host
+        #: The object of an equal want that is held already.
+        self._share = share
         self._sessions: dict[int, Session] = {}
         self._engines: dict[tuple[int, int], Engine] = {}
         #: Place -> session, and the places that are free below the highest.
@@ -125,7 +128,7 @@ class Clients:
         found = self._sessions.get(session)
         if found is None:
             return []
-        wants = [self.unsubscribe(session, subscription) for subscription in list(found.subscriptions)]
+        wants = [self._drop(found, subscription) for subscription, _ in list(found.subscriptions.items())]
         self.changes += 1
         if found.reach is not None:
             self._addressees.remove(found.reach[0])
@@ -184,11 +187,11 @@ class Clients:
             raise LocalProtocolError(f"scope {scope}: expected 1 (the cluster) to {levels} (the whole system)")
         if session < 0 and found.reach:
             raise LocalProtocolError(f"session {session} tells where {found.client_id} is, and asks for nothing else")
-        want = make_want(engine, constraint, scope)
+        want = self._share(make_want(engine, constraint, scope))
         slot = (want.kind, want.scope)
         if slot not in self._engines:
             self._engines[slot] = create_engine(want.kind)
-        self._engines[slot].add(found.profile(subscription), want.constraint, 0)  # raises for what cannot be read
+        add_profile(self._engines[slot], found.profile(subscription), want)  # raises for what cannot be read
         self.changes += 1
         self.untimely += want.is_untimely
         found.subscriptions[subscription] = want
@@ -199,15 +202,21 @@ class Clients:
         found = self._sessions.get(session)
         if found is None or subscription not in found.subscriptions:
             raise LocalProtocolError(f"session {session} has no subscription {subscription}")
+        return self._drop(found, subscription)
+
+    def _drop(self, found: Session, subscription: int) -> Want:
         self.changes += 1
         want = found.subscriptions.pop(subscription)
         self.untimely -= want.is_untimely
-        self._engines[want.kind, want.scope].remove(found.profile(subscription))
+        remove_profile(self._engines[want.kind, want.scope], found.profile(subscription), want)
         return want
 
     def want(self, session: int, subscription: int) -> Want:
         """What a subscription asks for."""
-        return self._sessions[session].subscriptions[subscription]
+        want = self._sessions[session].subscriptions.get(subscription)
+        if want is None:
+            raise KeyError(subscription)
+        return want
 
     def silence(self, session: int) -> list[Want]:
         """Everything that a session asks for, which is not told from now on; nothing when it is not open."""
@@ -215,14 +224,15 @@ class Clients:
         if found is None:
             return []
         found.is_silent = True
-        return list(found.subscriptions.values())
+        return [want for _, want in found.subscriptions.items()]
 
     def told(self, session: int) -> list[tuple[int, Want]]:
         """The subscriptions of a session, as far as others are told of them."""
         found = self._sessions.get(session)
         if found is None or found.is_silent:
             return []
-        return [*found.subscriptions.items(), *([(REACH, found.reach[1])] if session < 0 and found.reach else [])]
+        reach = [(REACH, found.reach[1])] if session < 0 and found.reach else []
+        return [*found.subscriptions.items(), *reach]
 
     def told_want(self, session: int, subscription: int) -> Want | None:
         """What a subscription asks for, if others are told of it."""
@@ -282,6 +292,8 @@ class Clients:
         return ClientStatistics(len(self._sessions), sum(map(len, self._engines.values())), len(self._lingering))
 
     def check(self) -> None:
+        for found in self._sessions.values():
+            found.subscriptions.check()
         held = sum(len(found.subscriptions) for found in self._sessions.values())
         assert held == sum(map(len, self._engines.values()))
         assert {found.place: session for session, found in self._sessions.items()} == self._places

@@ -5,6 +5,10 @@ gatekeepers of a unit are its controllers; a unit without any elects the lowest 
 unit has at least one as long as it lives. From afar a gatekeeper is seen as coarsely as the map sees it: node 6 of the
 worked example knows that `4`, `b` and `a` hold gates, not which broker of `b`.
 
+What the controllers of a cluster hold for it must not be lost with one broker. Where there is only one, the broker that
+would be elected without it is its *deputy* and holds the same; so whoever takes the place of a lost controller knows
+what it knew. Larger units have no deputies: their brokers see each other by units, and would not agree on one.
+
 The targets of a change at level l are the gates of the enclosing unit: the lower-level ends of links into level-(l+1)
 vertices. Lateral links are left out (PPP-09, AMB-46).
 """
@@ -63,3 +67,18 @@ def controllers(network: NetworkMap, level: int) -> list[Unit]:
 def is_controller(network: NetworkMap, level: int) -> bool:
     """Whether the host itself is one of them."""
     return network.host in controllers(network, level)
+
+
+def holders(network: NetworkMap, level: int) -> list[Unit]:
+    """The controllers of the host's unit of this level; of a cluster that has only one the deputy too (TOP-17)."""
+    found = controllers(network, level)
+    if level != 1 or len(found) > 1:
+        return found
+    own = network.own(1)
+    others = [unit for unit in network.reachable() if unit[: len(own)] == own and unit != found[0]]
+    return [*found, min(others)] if others else found
+
+
+def is_holder(network: NetworkMap, level: int) -> bool:
+    """Whether the host itself is one of them."""
+    return network.host in holders(network, level)

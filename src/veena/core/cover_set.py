@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from veena.address import MAX_LEVELS
+from veena.core.own_wants import Due, OwnWants
 from veena.core.want import TOPIC, Want, covers
 
 #: Told wants of one bucket that a new one is compared with: 256 comparisons of about 50 us are 13 ms at worst.
@@ -39,14 +40,14 @@ class _Bucket:
 class CoverSet:
     """Counted wants and the widest among them, in a network of so many levels."""
 
-    def __init__(self, levels: int = MAX_LEVELS) -> None:
+    def __init__(self, levels: int = MAX_LEVELS, told: Due | None = None) -> None:
         self._levels = levels
         #: How often a want was counted after the first time.
         self._repeats: dict[bytes, int] = {}
         #: All buckets but those of one topic that is told and nothing else.
         self._buckets: dict[bytes, _Bucket] = {}
         #: Everything that is to be told, by key.
-        self.told: dict[bytes, Want] = {}
+        self.told = Due(OwnWants(), 0) if told is None else told
 
     def __len__(self) -> int:
         return len(self.told) + sum(len(bucket.held) for bucket in self._buckets.values())
@@ -138,7 +139,7 @@ class CoverSet:
             assert not _is_plain(bucket), "one topic alone needs no bucket"
             assert bucket.told, "a bucket tells something"
             for want in bucket.told.values():
-                assert want.bucket == name and self.told[want.key] is want
+                assert want.bucket == name and want.key in self.told
             for key, (want, by) in bucket.held.items():
                 assert want.key == key
                 assert by in bucket.told, "what is held back is covered by something that is told"

@@ -1,9 +1,11 @@
 """Digests: what a large unit may want, in a few kilobytes, never narrower than the truth (design §5).
 
-Each want has one *required atom*, something that every event it matches surely has: its topic, its integer, a tag with
-a value, an attribute with a value, or at least the kind of the event. A digest is the set of these atoms as hashes; an
-event may be wanted when one of its own atoms is in the set. A selector's or an XPath's other conditions are not in it:
-they are tested where an event enters the unit, so a digest lets through a few that nobody wants, and never stops one.
+Each want has *required atoms*: every event that it matches surely has one of them. Nearly always there is one: a topic,
+an integer, a tag with a value, an attribute with a value, or at least the kind of the event. A constraint that is a
+disjunction has those of its parts, so that one subscription to several things is known as well as several (AGG-01). A
+digest is the set of these atoms as hashes; an event may be wanted when one of its own atoms is in the set. The other
+conditions of a selector or an XPath are not in it: they are tested where an event enters the unit, so a digest lets
+through a few that nobody wants, and never stops one.
 
 While the atoms are few they stand there as 8-byte hashes, beyond `MAX_ATOMS` as a Bloom filter. Hashes are BLAKE2 with
 a name of their own, never Python's. Digests of a unit's sub-units merge into the unit's: the union.
@@ -15,6 +17,7 @@ made at that length: wider, never narrower, and the same whether it is folded at
 by whoever keeps it. In the other direction a filter may be repeated without changing an answer, so filters of any two
 lengths merge. Up to 16 units around a broker nothing is folded that holds wants of one scope only.
 
+Rejected: one atom a want. A disjunction then requires nothing, and every structured event sets out for the unit.
 Rejected: a fixed length for the largest network that the fan-out allows. It would be a quarter of the present one in
 networks that need none of it, and half of the events would enter large units in vain.
 """
@@ -27,17 +30,19 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from veena.core.interest_frames import MAX_DIGEST_BYTES, DigestPart
-from veena.core.want import KINDS, READ_CACHE, Want
+from veena.core.want import KINDS, READ_CACHE, Want, nowhere
 from veena.errors import RemoteProtocolError
 from veena.event import parse_tags
 from veena.matching.constraint import constraint_attributes
 from veena.matching.constraint_text import parse_constraint
-from veena.matching.formula import All, EqualTo, Formula, InRange, OneOf, Presence
+from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Presence
 from veena.matching.normal_form import normal_form
 
 if TYPE_CHECKING:
     from veena.event import Event
 
+#: Units of this level and above are known by digests; of those below rows are told.
+DIGEST_LEVEL = 2
 ATOM_BYTES = 8
 #: Exact up to here: 4 KiB.
 MAX_ATOMS = 512
@@ -47,29 +52,32 @@ BLOOM_TESTS = 5
 MIN_FILTER_BYTES = 8
 #: All digests that a broker keeps of the units around it.
 MAX_KEPT_BYTES = 128 * 1024
+#: Atoms of one want: as many as an index has rows for it (`index_rows.MAX_ROWS`). A longer disjunction is known by
+#: less, so that one subscription does not fill a digest.
+MAX_WANT_ATOMS = 64
 ANY_XML = b"x*"
 ANY_STRUCTURED = b"c*"
 
 Atoms = frozenset[bytes]
 
 
-def required_atom(want: Want) -> bytes:
-    """What every event that satisfies the want has."""
+def required_atoms(want: Want) -> tuple[bytes, ...]:
+    """Of these every event that satisfies the want has one; none when no event does."""
     constraint = want.constraint
     engine = KINDS[want.kind]
     if engine == "integer":
-        return b"i" + str(constraint).encode()
+        return (b"i" + str(constraint).encode(),)
     if engine == "topic":
-        return b"t" + str(constraint).encode()
+        return (b"t" + str(constraint).encode(),)
     if engine == "selector":
-        return b"t" + constraint[0].encode()  # type: ignore[index]
+        return (b"t" + constraint[0].encode(),)  # type: ignore[index]
     if engine == "tags":
-        return _tag_atom(parse_tags(str(constraint)))
+        return (_tag_atom(parse_tags(str(constraint))),)
     if engine == "xpath":
-        return ANY_XML
+        return (ANY_XML,)
     if engine == "to":
-        return b"@" + str(constraint).encode()
-    return _structured_atom(normal_form(parse_constraint(str(constraint))))
+        return (b"@" + str(constraint).encode(),)
+    return _structured_atoms(normal_form(parse_constraint(str(constraint))))
 
 
 def _tag_atom(tags: Mapping[str, str]) -> bytes:
@@ -80,18 +88,24 @@ def _tag_atom(tags: Mapping[str, str]) -> bytes:
     return b"n" + min(tags).encode()
 
 
-def _structured_atom(formula: Formula) -> bytes:
-    leaves = formula.parts if isinstance(formula, All) else (formula,)
-    equal = [leaf for leaf in leaves if isinstance(leaf, EqualTo)]
-    if equal:
-        chosen = min(equal, key=lambda leaf: (not isinstance(leaf.value, str), leaf.name))
-        return _attribute(chosen.name, chosen.value)
-    named = [
-        leaf.name
-        for leaf in leaves
-        if isinstance(leaf, InRange | OneOf) or (isinstance(leaf, Presence) and leaf.present)
-    ]
-    return _attribute(min(named), None) if named else ANY_STRUCTURED
+def _structured_atoms(formula: Formula) -> tuple[bytes, ...]:
+    """Values before names, few before many; all structured events where nothing better is known."""
+    if isinstance(formula, Any):
+        found = dict.fromkeys(atom for part in formula.parts for atom in _structured_atoms(part))
+        return tuple(found) if len(found) <= MAX_WANT_ATOMS and ANY_STRUCTURED not in found else (ANY_STRUCTURED,)
+    if isinstance(formula, All):
+        return min(map(_structured_atoms, formula.parts), key=_vagueness, default=(ANY_STRUCTURED,))
+    if isinstance(formula, EqualTo):
+        return (_attribute(formula.name, formula.value),)
+    if isinstance(formula, OneOf) and len(formula.values) <= MAX_WANT_ATOMS:
+        return tuple(dict.fromkeys(_attribute(formula.name, value) for value in formula.values))
+    if isinstance(formula, InRange | OneOf) or (isinstance(formula, Presence) and formula.present):
+        return (_attribute(formula.name, None),)
+    return (ANY_STRUCTURED,)
+
+
+def _vagueness(atoms: tuple[bytes, ...]) -> tuple[bool, bool, int, tuple[bytes, ...]]:
+    return ANY_STRUCTURED in atoms, any(atom.startswith(b"b") for atom in atoms), len(atoms), atoms
 
 
 def _attribute(name: str, value: object) -> bytes:
@@ -126,19 +140,29 @@ def _hashed(atom: bytes) -> bytes:
 
 
 @lru_cache(maxsize=READ_CACHE)
-def _atom_of(kind: int, packed: str | bytes) -> bytes:
-    """Read once, though asked for at every review; a want's scope makes no difference."""
-    return _hashed(required_atom(Want(kind, packed, 0, b"")))
+def _atoms_of(kind: int, packed: str | bytes) -> tuple[bytes, ...]:
+    """Read once, though asked for by several levels; a want's scope makes no difference."""
+    return tuple(_hashed(atom) for atom in required_atoms(Want(packed, b"", nowhere(kind, 0))))
 
 
-def atom_of(want: Want) -> bytes:
-    """The hash by which a digest lets through what a want asks for."""
-    return _atom_of(want.kind, want.packed)
+def atoms_of(want: Want) -> tuple[bytes, ...]:
+    """The hashes by which a digest lets through what a want asks for: it has to hold all of them."""
+    if isinstance(want.packed, str):  # a topic is read faster than it is found
+        return (_hashed(b"t" + want.packed.encode()),)
+    return _atoms_of(want.kind, want.packed)
 
 
 def make_part(scope: int, wants: Iterable[Want]) -> DigestPart:
     """The digest of these wants."""
-    return _part(scope, sorted({atom_of(want) for want in wants}))
+    return _part(scope, sorted({atom for want in wants for atom in atoms_of(want)}))
+
+
+def make_parts(wants: Iterable[Want]) -> list[DigestPart]:
+    """The digest of wants of several scopes."""
+    by_scope: dict[int, list[Want]] = {}
+    for want in wants:
+        by_scope.setdefault(want.scope, []).append(want)
+    return [make_part(scope, by_scope[scope]) for scope in sorted(by_scope)]
 
 
 def _part(scope: int, atoms: list[bytes]) -> DigestPart:

@@ -1,13 +1,18 @@
 """Discovery: clients advertise what they offer, others find it with SQL, XPath or constraints (DSC-01..06, IOP-04).
 
 This composes the parts: `shelf` keeps what the host's clients advertise, `office` what a controller holds of its units,
-`advert_store` finds in both, `questions` asks and gathers. A query goes to one controller of each unit of its realm and
+`advert_estate` what lost brokers had, `advert_store` finds in all of it, `advert_keeping` writes it down, `questions`
+asks and gathers. A query goes to one controller of each unit of its realm and
 each answers straight to the asker; nobody else is bothered, where TTL flooding asks everybody within range and still
 misses who is out of it.
 
 The first broker of a unit that a frame reaches from outside has a link of that unit's level: it is a gatekeeper, hence
 a controller, and can answer. Inside the own unit the map names the controllers, some of them only by the smaller unit
 that they are in; then the frame is sent there, and whoever gets it sees more of that unit and passes it on.
+
+What came back from a disk, or is kept for a home that is not heard, is shown unless its client has taken it back since,
+and not before those were heard who would know. A home that is heard after that, and still has it from a client that is
+there, is right: that client advertises the same by two brokers, and has taken back only one.
 
 The invariant: nobody is answered with an advertisement whose scope does not hold both the asker and its home.
 A frame that breaks the rules is the fault of its origin, which may be far away: it changes nothing, and no link closes.
@@ -21,7 +26,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from veena.address import Address, Unit, contains
-from veena.core.advert import make_advert
+from veena.core.advert import id_of, make_advert
+from veena.core.advert_estate import Estate
+from veena.core.advert_keeping import AdvertKeeper
 from veena.core.advert_query import AdvertQuery, Choice
 from veena.core.advert_store import AdvertStore
 from veena.core.boundary import ClientDown, ClientUp, Effect, Input
@@ -51,9 +58,9 @@ from veena.core.discovery_frames import (
     Standing,
     StandingRequest,
 )
-from veena.core.disk import Identity
+from veena.core.disk import Disk
 from veena.core.frames import Frame
-from veena.core.map import NetworkMap
+from veena.core.ledger import Ledger
 from veena.core.office import Office
 from veena.core.profiles import Profiles
 from veena.core.questions import Questions, parts_of, row_weight
@@ -78,6 +85,8 @@ class DiscoveryStatistics:
     held_bytes: int
     #: Brokers whose shelves are held here.
     homes: int
+    #: Brokers that are away, or not heard since a restart, of whom something is held here.
+    absent_homes: int
     open_queries: int
     #: Questions answered as a controller, and advertisements that were looked at for them.
     answered: int
@@ -89,20 +98,24 @@ class Discovery:
 
     def __init__(
         self,
-        network: NetworkMap,
         settings: Settings,
         profiles: Profiles,
         reception: Reception,
-        identity: Identity,
+        ledger: Ledger,
+        disk: Disk,
         effects: list[Effect],
+        now_ns: int,
     ) -> None:
-        self._map = network
+        network = self._map = reception.map
         self._profiles = profiles
         self._courier = reception.courier
         self._effects = effects
         self.store = AdvertStore()
-        self.shelf = OwnShelf(network.levels, first_number(identity.incarnation))
-        self.office = Office(network, settings, profiles.leases, self.shelf, self.store, self._say)
+        self.shelf = OwnShelf(network.levels, first_number(reception.identity.incarnation))
+        self.estate = Estate(self.store)
+        self.office = Office(network, settings, profiles.leases, self.shelf, self.store, self.estate, self._say)
+        self._keeper = AdvertKeeper(network.host, self.store, self.shelf, self.estate, ledger, effects)
+        self._keeper.restore(disk, self.office.lease_ns, now_ns)
         self._questions = Questions(network)
         self._clients: dict[int, str] = {}
         self._answered = 0
@@ -147,37 +160,48 @@ class Discovery:
             if isinstance(given, Query):
                 self._effects.append(QueryRefused(given.session, given.number, str(error)))
             else:
-                self._effects.append(AdvertRefused(given.session, given.name, str(error)))
+                self._keeper.replies.tell(AdvertRefused(given.session, given.name, str(error)))
 
     def client_up(self, session: int, client_id: str) -> None:
         self._clients[session] = client_id
         self.shelf.client_came(client_id)
+        self._touch(client_id)
 
     def client_down(self, given: ClientDown, now_ns: int) -> None:
         client = self._clients.pop(given.session, None)
         self._questions.close_session(given.session)
+        self._keeper.replies.close_session(given.session)
         if client is not None and client not in self._clients.values():
-            self._gone(self.shelf.client_left(client, given.lost, now_ns), now_ns)
+            for found, gone in self.shelf.client_left(client, given.lost or given.dismissed, now_ns):
+                self._withdrawn(found, gone, now_ns)
+            self._touch(client)
+
+    def _touch(self, client: str) -> None:
+        """The client came or went: since when it is away is to be written down."""
+        self.store.touched.update(((self._map.host, key), None) for key in self.shelf.ids(client))
 
     def _advertise(self, given: Advertise, now_ns: int) -> None:
+        self._keeper.check_room()
         advert = make_advert(given, self._clients[given.session], self._map.levels, now_ns)
         self.shelf.put(advert, given.lease_s)
         self.store.put(self._map.host, advert)
         self.office.own_changed(now_ns)
-        self._effects.append(Advertised(given.session, given.name))
+        self._keeper.replies.tell(Advertised(given.session, given.name))
 
     def _withdraw(self, given: Withdraw, now_ns: int) -> None:
         client = self._clients[given.session]
-        gone = self.shelf.remove((client, given.name))
-        if gone is None:
+        found = self.shelf.withdraw((client, given.name), now_ns)
+        if found is None:
             raise LocalProtocolError(f"{client} has no advertisement {given.name!r:.80} here")
-        self._gone([gone], now_ns)
+        self._withdrawn(*found, now_ns)
+        self._keeper.replies.tell(Advertised(given.session, given.name))
 
-    def _gone(self, adverts: list[Advertisement], now_ns: int) -> None:
-        for advert in adverts:
-            self.store.remove(self._map.host, (advert.client, advert.name))
-        if adverts:
-            self.office.own_changed(now_ns)
+    def _withdrawn(self, found: Advertisement, gone: Advertisement | None, now_ns: int) -> None:
+        if gone is None:
+            self.store.remove(self._map.host, id_of(found))
+        else:
+            self.store.bury(self._map.host, gone, now_ns)
+        self.office.own_changed(now_ns)
 
     # --- asking ---
 
@@ -242,22 +266,35 @@ class Discovery:
             query = AdvertQuery(ask.is_sql, ask.text, dict(ask.namespaces), ask.full, choice)
         except InvalidConstraint:
             return  # its broker let it through: the asker sees a silent unit
-        levels = self._map.levels
+        levels, level = self._map.levels, self._map.level(part.unit)
+        is_settling = level > 0 and self.office.is_settling(level, now_ns)
 
         def is_visible(home: Address, advert: Advertisement) -> bool:
             size = levels - advert.scope
             return (
-                part.low <= advert.scope <= part.high and contains(part.unit, home) and home[:size] == ask.asker[:size]
+                part.low <= advert.scope <= part.high
+                and contains(part.unit, home)
+                and home[:size] == ask.asker[:size]
+                and self._is_credible(home, advert, is_settling)
             )
 
         self._answered += 1
         found = self.store.find(query, is_visible)
         rows = query.merge(query.row(advert, home) for home, advert in found)
         pages = _paged(rows)
-        silent = tuple(self.office.silent(self._map.level(part.unit), now_ns))
+        silent = tuple(self.office.silent(level, now_ns))
         for number, page in enumerate(pages):
             frame = Found(ask.number, part.unit, number, len(pages), len(found), tuple(page), silent)
             self._say(ask.asker, frame, now_ns)
+
+    def _is_credible(self, home: Address, advert: Advertisement, is_settling: bool) -> bool:
+        """Whether an advertisement stands, as far as is known here."""
+        if home == self._map.host:
+            return not advert.is_orphan or (not is_settling and not self.store.is_withdrawn(advert, 0))
+        if self.estate.is_doubted(home):
+            return False
+        is_away = advert.is_orphan or home in self.estate
+        return not self.store.is_withdrawn(advert, 0 if is_away else self.office.heard_ns(home))
 
     def _on_found(self, frame: Found, origin: Address, now_ns: int) -> None:
         self._questions.take(frame, origin)
@@ -294,16 +331,21 @@ class Discovery:
             self._courier.send(to, frame, now_ns)
 
     def flush(self, now_ns: int) -> None:
-        """After each input that was more than events: offices follow the map, and answers go out."""
+        """After each input that was more than events: offices follow the map, answers go out, changes to the disk."""
         self.office.map_changed(now_ns)
         self._effects += self._questions.answers(now_ns)
+        self._keeper.flush(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        self._gone(self.shelf.expire(now_ns), now_ns)
+        for gone in self.shelf.expire(now_ns):
+            self._withdrawn(gone, None, now_ns)
+        self.store.expire(now_ns)
+        self.estate.expire(now_ns)
         self.office.tick(self._profiles.speakers.levels(), now_ns)
 
     def next_wakeup(self) -> int | None:
-        due = [part.next_wakeup() for part in (self.shelf, self.office, self._questions)]
+        parts = (self.shelf, self.store, self.estate, self.office, self._questions, self._keeper)
+        due = [part.next_wakeup() for part in parts]
         return min((time for time in due if time is not None), default=None)
 
     def statistics(self) -> DiscoveryStatistics:
@@ -312,6 +354,7 @@ class Discovery:
             len(self.store),
             self.store.bytes,
             len(self.office.homes()),
+            len(self.estate),
             len(self._questions),
             self._answered,
             self.store.evaluated,
@@ -321,6 +364,8 @@ class Discovery:
         self.shelf.check()
         self.office.check()
         self.store.check()
+        self.estate.check()
+        self._keeper.check()
         self._questions.check()
         assert self.store.of(self._map.host) == len(self.shelf), "what is on the own shelf can be found here"
 

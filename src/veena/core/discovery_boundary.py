@@ -66,7 +66,8 @@ DiscoveryInput = Advertise | Withdraw | Query
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """The advertisement stands at this broker; its controllers hear of it within their intervals."""
+    """The advertisement stands at this broker and on its disk, or is withdrawn there; its controllers hear of it within
+    their intervals."""
 
     session: int
     name: str

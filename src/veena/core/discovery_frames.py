@@ -67,6 +67,10 @@ class Advertisement(Struct, frozen=True, array_like=True, gc=False):
     xml: Document = b""
     #: Whether the document came as text: an encoding declared in it says nothing then.
     is_text: bool = False
+    #: How long it stands without its client, and so how long others keep it when its home is lost; 0 for unknown.
+    lease_ms: U32 = 0
+    #: Whether its home has it from a former life, and its client has not advertised it again since.
+    is_orphan: bool = False
 
 
 class ShelfMark(Struct, frozen=True, array_like=True, gc=False):
@@ -127,6 +131,8 @@ class Shelf(Frame, frozen=True):
     latest: U64
     adverts: Annotated[tuple[Advertisement, ...], Meta(max_length=MAX_PAGE_ITEMS)] = ()
     removed: Annotated[tuple[Removal, ...], Meta(max_length=MAX_PAGE_ITEMS)] = ()
+    #: What clients withdrew themselves: advertisements without properties and document, for as long as their lease.
+    withdrawn: Annotated[tuple[Advertisement, ...], Meta(max_length=MAX_PAGE_ITEMS)] = ()
 
 
 class QueryPart(Struct, frozen=True, array_like=True, gc=False):

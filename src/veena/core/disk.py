@@ -2,8 +2,8 @@
 
 The core writes through `Store(ticket)` and learns from `Stored(ticket)` that it is synced; many writes of one input are
 one ticket, and a driver may sync many tickets at once. Only this survives a crash: who the broker is, the log of events
-it has accepted with how far each unit has been served, what its clients have had, and which units it knew. A relay
-keeps nothing: its upstreams send again what was open.
+it has accepted with how far each unit has been served, what its clients have had, which units it knew, and what is
+advertised. A relay keeps nothing: its upstreams send again what was open.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from veena.address import Address, Unit
+from veena.core.discovery_frames import Advertisement
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
 from veena.core.notes import Note
@@ -147,6 +148,33 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
+class Shelved:
+    """An advertisement that this broker holds, or the withdrawal of one: of its own client where `home` is empty, else
+    of a client of that broker."""
+
+    home: Address
+    advert: Advertisement
+    #: Since when its client, or its home, is away; 0 while it is there.
+    left_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unshelved:
+    """It is held no longer."""
+
+    home: Address
+    client: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """This broker lived then, and held advertisements. Nothing waits for it."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """What happened to events and subscriptions here (`records`), noted at a time in the life that began at `life_ns`.
     Nothing waits for it."""
@@ -157,9 +185,13 @@ class Noted:
 
 
 Subscribed = Registered | Reached | Forgotten
+Advertising = Shelved | Unshelved | Attended
+#: Home, client and name of an advertisement.
+ShelfKey = tuple[Address, str, str]
 Write = (
-    Identity | Entry | Entries | Progress | LastHad | Skip | Known | Kept | Released | Subscribed | Noted | StageWrite
-)
+    Identity | Entry | Entries | Progress | LastHad | Skip | Known | Kept | Released | Subscribed | Advertising | Noted
+    | StageWrite
+)  # fmt: skip
 #: What is on disk beside the core's own; a broker learns of it from its driver.
 _STAGING = (Staged, BatchPublished, PartsDropped, QueriesForgotten, Unstaged)
 
@@ -180,6 +212,10 @@ class Disk:
     #: By inbox.
     reached: dict[int, int] = field(default_factory=dict)
     floors: dict[int, dict[Stream, Place]] = field(default_factory=dict)
+    #: In the order in which each was first held.
+    shelved: dict[ShelfKey, Shelved] = field(default_factory=dict)
+    #: When the broker was last known to live; 0 for never.
+    attended_ns: int = 0
     #: A driver may leave out the oldest.
     noted: list[Noted] = field(default_factory=list)
     #: What became of staged batches, in order; a driver keeps it apart.
@@ -220,6 +256,12 @@ class Disk:
             for inbox in (*gone.inboxes, gone.aside):
                 self.reached.pop(inbox, None)
                 self.floors.pop(inbox, None)
+        elif isinstance(write, Shelved):
+            self.shelved[write.home, write.advert.client, write.advert.name] = write
+        elif isinstance(write, Unshelved):
+            self.shelved.pop((write.home, write.client, write.name), None)
+        elif isinstance(write, Attended):
+            self.attended_ns = write.at_ns
         else:
             for key in write.keys:
                 self.kept.pop(key, None)

@@ -12,6 +12,8 @@ versions cumulative, and one number a unit and speaker an acknowledgement of all
 itself: its version is its mark. Acknowledgements compare numbers, which rise through all lives of a speaker; epochs
 decide between speakers. So what one says after a start is never acknowledged by what it said before.
 
+Rows of the host's own units that stand are kept with what its offices have to tell (`own_wants`).
+
 The invariants: for every unit and want the row with the highest version that was ever heard is kept, and passed on
 once; nothing is ever sent behind a mark that the mark speaks for. All digests together are within 128 KiB (`digest`):
 the more of them there are the more are folded, what is passed on like what is kept.
@@ -22,16 +24,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from veena.address import Address, Unit, format_address
-from veena.core.digest import digest_limit, fitted, size_of
+from veena.core.digest import DIGEST_LEVEL, digest_limit, fitted, size_of
 from veena.core.interest_frames import MAX_DIGESTS, MAX_ROWS, STANDING, Digest, Interest, Row, Version
 from veena.core.kept_row import Kept
+from veena.core.own_wants import OwnWants
 from veena.core.want import Want, known_want
 from veena.errors import RemoteProtocolError
 
 #: Rows that a broker keeps: the wants of its cluster's brokers and of its super-cluster's clusters, withdrawn included.
 MAX_TABLE_ROWS = 1 << 20
-#: Units of this level and above are known by digests.
-DIGEST_LEVEL = 2
 
 #: Constraints in one frame: half of what a control frame may have.
 MAX_FRAME_BYTES = 256 * 1024
@@ -39,8 +40,8 @@ MAX_FRAME_BYTES = 256 * 1024
 Slot = tuple[Unit, bytes]
 #: Number and epoch of a version: a speaker's numbers rise through all its lives, so the higher pair is the later.
 Pair = tuple[int, int]
-#: Voices that are shared: beyond that it is begun anew, which costs memory and nothing else.
-MAX_VOICES = 4096
+#: Versions that are shared: beyond that it is begun anew, which costs memory and nothing else.
+MAX_VERSIONS = 4096
 
 _NO_ROWS: dict[bytes, Kept] = {}
 
@@ -51,8 +52,13 @@ class InterestTable:
     def __init__(self, host: Address) -> None:
         self._host = host
         self._levels = len(host)
+        #: What stands of the host's own units is kept apart; here are their marks and what they withdrew.
+        self.own = OwnWants()
+        self._own_level: dict[Unit, int] = {host[: self._levels - level]: level for level in range(DIGEST_LEVEL)}
+        #: The last that each speaker told of them, whether it stands or not.
+        self._tellers: dict[Unit, dict[Address, Pair]] = {unit: {} for unit in self._own_level}
         self._rows: dict[Unit, dict[bytes, Kept]] = {}
-        self._voices: dict[tuple[int, Address], tuple[int, Address]] = {}
+        self._versions: dict[Version, Version] = {}
         self._digests: dict[Unit, Digest] = {}
         self._gone_ns: dict[Slot, int] = {}
         self._count = 0
@@ -72,14 +78,31 @@ class InterestTable:
 
     def rows(self, unit: Unit) -> Iterator[Row]:
         """The wants of a unit that stand."""
-        return (kept.row(unit) for kept in self.told(unit).values())
+        return (kept.row(unit) for kept in self._all(unit) if kept.stands)
 
-    def told(self, unit: Unit) -> dict[bytes, Kept]:
-        """The same by key, as they are kept."""
-        return {key: kept for key, kept in self._rows.get(unit, _NO_ROWS).items() if kept.stands}
+    def _all(self, unit: Unit) -> Iterator[Kept]:
+        """Everything that is kept of a unit, one by one."""
+        level = self._own_level.get(unit)
+        if level is not None:
+            for want, version in self.own.rows(level):
+                yield Kept(want, True, version)
+        yield from self._rows.get(unit, _NO_ROWS).values()
 
     def kept(self, unit: Unit, key: bytes) -> Kept | None:
-        return self._rows.get(unit, _NO_ROWS).get(key)
+        found = self._rows.get(unit, _NO_ROWS).get(key)
+        level = self._own_level.get(unit)
+        if found is not None or level is None:
+            return found
+        want, version = self.own.find(key), self.own.version(key, level)
+        return None if want is None or version is None else Kept(want, True, version)
+
+    def want(self, row: Row) -> Want:
+        """The want of a row: the object that stands for it already, if there is one."""
+        found = self.own.find(row.key)
+        if found is None:
+            kept = self._rows.get(row.unit, _NO_ROWS).get(row.key)
+            found = kept.want if kept is not None and kept.stands else known_want(row)
+        return found
 
     def digest(self, unit: Unit) -> Digest | None:
         return self._digests.get(unit)
@@ -97,6 +120,10 @@ class InterestTable:
         """How far each speaker of a unit was heard completely. Not to be changed."""
         return self._marks.get(unit, {})
 
+    def tellers(self, unit: Unit) -> dict[Address, Pair]:
+        """The last that each speaker told of an own unit that is known by rows. Not to be changed."""
+        return self._tellers[unit]
+
     def latest(self, unit: Unit) -> Version | None:
         """The highest version heard of a unit."""
         return self._latest.get(unit)
@@ -106,14 +133,12 @@ class InterestTable:
 
     def is_news(self, row: Row) -> bool:
         """Whether nothing as late is known of this want."""
-        known = self._rows.get(row.unit, _NO_ROWS).get(row.key)
+        known = self.kept(row.unit, row.key)
         return known is None or known.version < row.version
 
-    def learn(
-        self, row: Row, source: int | None, now_ns: int, want: Want | None = None
-    ) -> tuple[Row | None, Row] | None:
-        """Take in a row; the one before it and itself if it is news. Its want may be given, if there is one already."""
-        known = self._rows.get(row.unit, _NO_ROWS).get(row.key)
+    def learn(self, row: Row, source: int | None, now_ns: int) -> tuple[Row | None, Row] | None:
+        """Take in a row; the one before it and itself if it is news."""
+        known = self.kept(row.unit, row.key)
         if known is not None and known.version >= row.version:
             return None
         self._check(row.unit)
@@ -121,11 +146,7 @@ class InterestTable:
             if self._count >= MAX_TABLE_ROWS:
                 raise RemoteProtocolError(f"more than {MAX_TABLE_ROWS} rows of interest: no network needs them")
             self._count += 1
-        if len(self._voices) >= MAX_VOICES:
-            self._voices.clear()
-        voice = self._voices.setdefault(row.version[:2], row.version[:2])
-        want = want or known_want(row)
-        self._rows.setdefault(row.unit, {})[want.key] = Kept(want, row.wanted, voice, row.version[2])
+        self._put(row)
         slot = (row.unit, row.key)
         self._gone_ns.pop(slot, None)
         if not row.wanted:
@@ -134,6 +155,23 @@ class InterestTable:
         if row.kind == STANDING:
             self._mark(row.unit)[row.version[1]] = pair_of(row.version)
         return None if known is None else known.row(row.unit), row
+
+    def _put(self, row: Row) -> None:
+        if len(self._versions) >= MAX_VERSIONS:
+            self._versions.clear()
+        version = self._versions.setdefault(row.version, row.version)
+        kept = Kept(self.want(row) if row.wanted else known_want(row), row.wanted, version)
+        rows = self._rows.setdefault(row.unit, {})
+        level = self._own_level.get(row.unit)
+        if level is not None and kept.stands:
+            rows.pop(row.key, None)
+            self.own.tell(kept.want, level, version)
+            tellers = self._tellers[row.unit]
+            tellers[version[1]] = max(tellers.get(version[1], (0, 0)), pair_of(version))
+            return
+        if level is not None:
+            self.own.untell(row.key, level)
+        rows[kept.want.key] = kept
 
     def learn_digest(self, digest: Digest, source: int | None) -> bool:
         known = self._digests.get(digest.unit)
@@ -185,7 +223,7 @@ class InterestTable:
 
     def everything(self) -> list[Row | Digest]:
         """For a new link: everything, marks last."""
-        found: list[Row | Digest] = [kept.row(unit) for unit, rows in self._rows.items() for kept in rows.values()]
+        found: list[Row | Digest] = [kept.row(unit) for unit in self._rows for kept in self._all(unit)]
         return sorted([*found, *self._digests.values()], key=lambda item: (_is_mark(item), item.version))
 
     def crossing(self, items: Iterable[Row | Digest], level: int) -> list[Row | Digest]:
@@ -204,24 +242,30 @@ class InterestTable:
 
     def forget(self, unit: Unit) -> list[Row]:
         """Drop all that is known of a unit that is out of reach for good; what it wanted."""
-        rows = self._rows.pop(unit, {})
+        rows = list(self._all(unit))
+        self._rows.pop(unit, None)
         self._digests.pop(unit, None)
         self._latest.pop(unit, None)
         if self._marks.pop(unit, None) is not None:
             self.mark_changes += 1
             self.spoken += 1
         self._count -= len(rows)
-        for key in rows:
-            self._gone_ns.pop((unit, key), None)
-        return [kept.row(unit) for kept in rows.values() if kept.stands]
+        for kept in rows:
+            self._gone_ns.pop((unit, kept.want.key), None)
+            if unit in self._own_level:
+                self.own.untell(kept.want.key, self._own_level[unit])
+                self._tellers[unit].clear()
+        return [kept.row(unit) for kept in rows if kept.stands]
 
     def check(self) -> None:
-        assert self._count == sum(map(len, self._rows.values()))
+        self.own.check()
+        assert self._count == sum(1 for unit in self._rows for _ in self._all(unit))
+        assert self._count == sum(map(len, self._rows.values())) + sum(map(self.own.row_count, range(DIGEST_LEVEL)))
         for unit, key in self._gone_ns:
             assert not self._rows[unit][key].wanted
         for unit in self.units():
             self._check(unit)
-            assert self._latest[unit] >= max((row.version for row in self._rows.get(unit, {}).values()), default=())
+            assert self._latest[unit] >= max((row.version for row in self._all(unit)), default=())
         for digest in self._digests.values():
             assert size_of(digest.parts) <= self.digest_limit
         for unit, marks in self._marks.items():

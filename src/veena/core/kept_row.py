@@ -1,7 +1,7 @@
 """A row of interest as a broker keeps it: what it adds to its want.
 
-The want is one object for all tables of a broker, and who told it is one for all that was told in an epoch. A row as it
-came would take 300 bytes, at each level, and a broker may have a hundred thousand wants.
+The want is one object for all tables of a broker, and its version is one for all that was told in a batch. A row as it
+came would take 300 bytes. Those of the host's own units take still less (`own_wants`).
 
 The invariant: `row` gives what was told, field by field.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from veena.address import Address, Unit
+from veena.address import Unit
 from veena.core.interest_frames import STANDING, Row, Version
 from veena.core.want import Want
 
@@ -20,17 +20,7 @@ class Kept(Struct, frozen=True, gc=False):
 
     want: Want
     wanted: bool
-    #: Epoch and speaker.
-    voice: tuple[int, Address]
-    number: int
-
-    @property
-    def version(self) -> Version:
-        return self.voice[0], self.voice[1], self.number
-
-    @property
-    def speaker(self) -> Address:
-        return self.voice[1]
+    version: Version
 
     @property
     def stands(self) -> bool:

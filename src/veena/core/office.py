@@ -7,9 +7,10 @@ asks that home for the difference. So nothing has to be remembered about who hol
 a lost frame, and a controller that starts anew asks each part of its unit for a round and is whole two round trips
 later.
 
-A home that nobody has heard for the lease is dropped; the age of its last word travels with the numbers, so that the
-lease ends everywhere at the same time, however many speakers lie between. Parts of the unit that were not heard, and
-homes whose shelf has not come yet, are named: an answer from here says what it lacks.
+A home that nobody has heard for the lease is dropped, and what it had is kept for the lease of each advertisement
+(`advert_estate`); the age of its last word travels with the numbers, so that the lease ends everywhere at the same
+time, however many speakers lie between. A home that says itself that it has nothing is believed. Parts of the unit that
+were not heard, and homes whose shelf has not come yet, are named: an answer from here says what it lacks.
 
 The invariant: of every home that is not named as silent, the store holds what the home had at the number `version`,
 restricted to the lowest level that the host controls around that home.
@@ -26,9 +27,10 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from veena.address import Address, Unit, contains
-from veena.core.advert import check_advert
+from veena.core.advert import check_advert, check_withdrawal
+from veena.core.advert_estate import Estate
 from veena.core.advert_store import AdvertStore
-from veena.core.controllers import controllers, is_controller
+from veena.core.controllers import controllers, holders, is_holder
 from veena.core.discovery_frames import MAX_MARKS, MAX_SILENT, Shelf, ShelfMark, ShelfRequest, Standing, StandingRequest
 from veena.core.interest_frames import MAX_COUNT
 from veena.core.leases import Leases
@@ -88,19 +90,21 @@ class Office:
         leases: Leases,
         own: OwnShelf,
         store: AdvertStore,
+        estate: Estate,
         say: Say,
     ) -> None:
         self._map = network
         self._leases = leases
         self._own = own
         self._store = store
+        self._estate = estate
         self._say = say
         #: Four times the lease of wants: rounds of all levels one after another must fit in it twice.
         self.lease_ns = 4 * settings.lease_ns
         self.round_ns = self.lease_ns // (2 * settings.levels)
         self._batch_ns = settings.batch_ns
         self._gather_ns = max(settings.batch_ns)
-        #: The levels that the host controls, each with the time since when.
+        #: The levels that the host controls, or is the deputy for, each with the time since when.
         self._since_ns: dict[int, int] = {}
         self._holdings: dict[Address, _Holding] = {}
         #: Homes of which not everything has come even once.
@@ -135,13 +139,14 @@ class Office:
         if self._map.version == self._map_version:
             return
         self._map_version = self._map.version
-        held = [level for level in range(1, self._map.levels) if is_controller(self._map, level)]
+        held = [level for level in range(1, self._map.levels) if is_holder(self._map, level)]
         if held != list(self._since_ns):
             self._since_ns = {level: self._since_ns.get(level, now_ns) for level in held}
             for home, holding in list(self._holdings.items()):
                 level = self._level_of(home)
                 if level is None:
                     self._drop(home, now_ns)
+                    self._estate.settle(home)
                 elif level != holding.level:
                     holding.level, holding.version = level, 0
                     self._awaited.pop(home, None)
@@ -239,17 +244,17 @@ class Office:
         for unit in frame.silent:
             if not contains(frame.unit, unit):
                 raise RemoteProtocolError(f"{unit} is no part of {frame.unit} that could be silent")
-        for unit in controllers(self._map, level):
+        for unit in holders(self._map, level):
             if len(frame.within) < len(unit) and contains(frame.within, unit) and unit != host:
                 self._say(unit, replace(frame, within=unit), now_ns)
         if level in self._since_ns and frame.teller != host:
             for mark in frame.marks:
-                self._note(mark, level, now_ns)
+                self._note(mark, level, frame.teller, now_ns)
             self._hear_round(frame, now_ns)
             self._pull(now_ns)
             self._review_silence(now_ns)
 
-    def _note(self, mark: ShelfMark, level: int, now_ns: int) -> None:
+    def _note(self, mark: ShelfMark, level: int, teller: Address, now_ns: int) -> None:
         """Numbers of one home; what is told for a higher level than the host's office around it is known already."""
         held_for = self._level_of(mark.home)
         if mark.home == self._map.host or held_for != level:
@@ -258,6 +263,8 @@ class Office:
         if not mark.versions[level - 1]:
             if holding is not None:
                 self._drop(mark.home, now_ns)
+            if teller == mark.home:
+                self._estate.settle(mark.home)
             return
         heard_ns = now_ns - mark.age_ms * MILLISECOND_NS
         if heard_ns + self.lease_ns <= now_ns:
@@ -271,6 +278,8 @@ class Office:
         elif holding.heard_ns < heard_ns:
             if holding.versions != mark.versions:
                 self._stir(mark.home, now_ns)
+            if holding.versions[level - 1] > mark.versions[level - 1]:
+                self._want(mark.home)  # it lost its disk and counts anew
             holding.versions, holding.heard_ns = mark.versions, heard_ns
         if holding.versions[level - 1] > holding.version:
             self._want(mark.home)
@@ -298,14 +307,18 @@ class Office:
             is_told_of = holding.level == level and contains(frame.unit, home) and home not in hearing.listed
             if is_told_of and not any(contains(unit, home) for unit in frame.silent):
                 self._drop(home, now_ns)
+        self._estate.heard(frame.unit, hearing.listed, frame.silent)
+        if frame.unit == frame.teller and frame.teller not in hearing.listed:
+            self._estate.settle(frame.teller)
         hearing.listed = {}
 
     def _drop(self, home: Address, now_ns: int) -> None:
-        del self._holdings[home]
+        """A home is heard no longer: what it had stays for the lease of each."""
+        heard_ns = self._holdings.pop(home).heard_ns
         self._unfetched.pop(home, None)
         self._wanted.pop(home, None)
         self._awaited.pop(home, None)
-        self._store.drop(home)
+        self._estate.inherit(home, heard_ns, now_ns)
         self._stir(home, now_ns)
 
     # --- shelves ---
@@ -333,15 +346,20 @@ class Office:
             check_advert(advert, self._map.levels)
             if advert.scope < frame.level:
                 raise RemoteProtocolError(f"{advert.name!r:.80} of {home} must not be told to level {frame.level}")
+        for gone in frame.withdrawn:
+            check_withdrawal(gone, self._map.levels)
         del self._awaited[home]
-        if not self._store.has_room(frame.adverts):
+        if not self._estate.make_room(frame.adverts):
             return  # its home stays named as one whose shelf has not come
         if not frame.since:
+            self._estate.settle(home)
             self._store.drop(home)
         for removal in frame.removed:
             self._store.remove(home, (removal.client, removal.name))
         for advert in frame.adverts:
             self._store.put(home, advert)
+        for gone in frame.withdrawn:
+            self._store.bury(home, gone, now_ns)
         holding.version = frame.up_to
         if frame.up_to < frame.latest:
             self._want(home)
@@ -423,7 +441,7 @@ class Office:
         ]
 
     def _spread(self, level: int, frames: list[Standing], now_ns: int) -> None:
-        for unit in controllers(self._map, level + 1):
+        for unit in holders(self._map, level + 1):
             if unit != self._map.host:
                 for frame in frames:
                     self._say(unit, replace(frame, within=unit), now_ns)
@@ -445,6 +463,11 @@ class Office:
         if self._since_ns:
             due.append(self._next_look_ns)
         return min(due, default=None)
+
+    def heard_ns(self, home: Address) -> int:
+        """When a home was heard last; 0 for one that is not."""
+        holding = self._holdings.get(home)
+        return 0 if holding is None else holding.heard_ns
 
     def homes(self) -> list[Address]:
         return list(self._holdings)

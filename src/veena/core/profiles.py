@@ -17,11 +17,11 @@ from veena.core.boundary import Active, ClientDown, ClientInput, ClientRefused, 
 from veena.core.claimant import Claimant
 from veena.core.claims import MAX_JUMP, Claims, check_version, have_frames
 from veena.core.clients import REACH, Clients
-from veena.core.digest import check_parts, size_of
+from veena.core.digest import DIGEST_LEVEL, check_parts, size_of
 from veena.core.frames import Frame
 from veena.core.interest import InterestMap
 from veena.core.interest_frames import STANDING, Claim, Digest, Have, Interest, Row, Version
-from veena.core.interest_table import DIGEST_LEVEL, InterestTable, frames, mark_key
+from veena.core.interest_table import InterestTable, frames, mark_key
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
 from veena.core.records import Records
@@ -65,8 +65,8 @@ class Profiles:
         self._map = network
         self._settings = settings
         self.records = Records(network.host, settings, now_ns)
-        self.clients = Clients(network.host)
         self.table = InterestTable(network.host)
+        self.clients = Clients(network.host, self.table.own.share)
         self.interest = InterestMap(network, self.table, settings.fanout, settings.top)
         self.beyond = Beyond(network, self.table, settings.top)
         if known:
@@ -246,7 +246,7 @@ class Profiles:
         self.leases.told_everything(level)
 
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:
-        news = self.table.learn(row, source, now_ns, self.speakers.share(row) if row.wanted else None)
+        news = self.table.learn(row, source, now_ns)
         if news is not None:
             self.leases.note(row.unit)
             self._note_speaker(row.unit, row.version)

@@ -36,13 +36,13 @@ class Reception:
         links: dict[int, Link],
         open_links: dict[int, Link],
     ) -> None:
-        self._identity = identity
+        self.identity = identity
         self._network_name = network_name
         self.membership = membership
         self.courier = courier
         #: What else comes from afar, and who takes it: frame, origin, time.
         self.routed: dict[type[Frame], Callable[[Frame, Address, int], None]] = {}
-        self._map, self._table = surroundings
+        self.map, self._table = surroundings
         self._links = links
         self._open = open_links
         #: Questions whether this broker may speak for its unit that are not answered yet.
@@ -83,7 +83,7 @@ class Reception:
         return self._follow(self.membership.tick(self._around(), now_ns), now_ns)
 
     def _around(self) -> Surroundings:
-        return Surroundings(self._map, self._table, list(self._open.values()))
+        return Surroundings(self.map, self._table, list(self._open.values()))
 
     def _consult(self, frame: Frame, peer: Peer, now_ns: int) -> list[Effect]:
         if isinstance(frame, SpokesmanReply):
@@ -103,7 +103,7 @@ class Reception:
             elif isinstance(each, SendTo):
                 effects += self._send(each, now_ns)
             else:
-                identity = Identity(self._identity.name, each.address, self._identity.incarnation)
+                identity = Identity(self.identity.name, each.address, self.identity.incarnation)
                 effects.append(Restart(identity, each.network or self._network_name))
         return effects
 
@@ -115,5 +115,5 @@ class Reception:
         elif not self.courier.is_here(each.to):
             self.courier.send(each.to, each.frame, now_ns)
         else:
-            return self._consult(each.frame, Peer(self._identity.address), now_ns)
+            return self._consult(each.frame, Peer(self.identity.address), now_ns)
         return []

@@ -7,13 +7,19 @@ goes on from there. Of what is gone the shelf remembers the last few; who knows 
 an earlier life, is given all of it.
 
 An advertisement stands while its client is attached. After a lost connection it stays for its own lease, and the client
-that comes back and advertises again takes it over; with a goodbye it goes at once.
+that comes back and advertises again takes it over; with a goodbye it goes at once. One that a former life of this
+broker left on disk is an *orphan*: it stays for what is left of its lease, and only its client's saying it again makes
+it more than that, because what the client took back elsewhere meanwhile it will not say again.
+
+What a client takes back, by its word or its goodbye, leaves a withdrawal for as long as the lease was: a broker that
+was down at that time may still have an older one of the same id, and must not bring it back (`discovery` compares).
 
 The invariant: applying the pages from 0 to the latest number gives what is on the shelf for controllers of that level;
 `versions[l - 1]` is the number of the last change that controllers of level l must hear of.
 
-Rejected: tombstones with versions for every advertisement that ever was (they have to be kept by everybody, for ever or
-for a guess), and pushing changes without being asked (a lost frame would have to be noticed by somebody).
+Rejected: tombstones with versions for every advertisement that ever was (they have to be kept by everybody, for ever; a
+withdrawal ends with the lease of what it took back), and pushing changes without being asked (a lost frame would have
+to be noticed by somebody).
 """
 
 from __future__ import annotations
@@ -21,9 +27,11 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 
-from veena.core.advert import AdvertId, id_of
+from msgspec.structs import replace
+
+from veena.core.advert import KEPT_LEASE_MS, AdvertId, id_of, is_withdrawal, withdrawal, withdrawn_until
 from veena.core.discovery_frames import MAX_PAGE_BYTES, MAX_PAGE_ITEMS, Advertisement, Removal, Shelf
-from veena.core.settings import SECOND_NS
+from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.errors import LocalProtocolError
 
 #: Advertisements of one client, and of all clients of one broker.
@@ -31,6 +39,8 @@ MAX_OF_CLIENT = 4096
 MAX_ON_SHELF = 1 << 16
 #: Removals that are remembered: a controller that asks every few seconds misses fewer.
 MAX_REMOVALS = 4096
+#: Withdrawals that are remembered: those of one client that takes back everything.
+MAX_WITHDRAWN = MAX_OF_CLIENT
 
 
 class OwnShelf:
@@ -46,6 +56,8 @@ class OwnShelf:
         self._adverts: dict[AdvertId, tuple[int, Advertisement]] = {}
         #: What is gone, or no longer for that level: number, id, and the highest level that knew it.
         self._removals: deque[tuple[int, AdvertId, int]] = deque()
+        #: What was taken back, as `_adverts`, with the end of each.
+        self._withdrawn: dict[AdvertId, tuple[int, Advertisement, int]] = {}
         self._versions = [0] * max(levels - 1, 1)
         #: How long each stays without its client.
         self._leases_ns: dict[AdvertId, int] = {}
@@ -53,6 +65,7 @@ class OwnShelf:
         #: When an advertisement without a client ends; one whose client came back is in here no more.
         self._ends_ns: dict[AdvertId, int] = {}
         self._queue: list[tuple[int, AdvertId]] = []
+        self._withdrawn_ends: list[tuple[int, AdvertId]] = []
 
     def __len__(self) -> int:
         return len(self._adverts)
@@ -70,6 +83,7 @@ class OwnShelf:
         if key not in self._adverts and len(self._adverts) >= MAX_ON_SHELF:
             raise LocalProtocolError(f"this broker has {MAX_ON_SHELF} advertisements: try another one")
         self._of_client.setdefault(advert.client, {})[key] = None
+        self._withdrawn.pop(key, None)
         before = self._adverts.pop(key, None)
         self._count(advert.scope)
         if before is not None and before[1].scope > advert.scope:
@@ -93,17 +107,57 @@ class OwnShelf:
         self._note_removal(key, found[1].scope)
         return found[1]
 
-    def client_came(self, client: str) -> None:
-        """A session of the client is open: what it left behind stands again without an end."""
-        for key in self._of_client.get(client, ()):
-            self._ends_ns.pop(key, None)
+    def withdraw(self, key: AdvertId, now_ns: int) -> tuple[Advertisement, Advertisement | None] | None:
+        """Its client takes an advertisement back: what it was, and what stands in its place for a while."""
+        found = self.remove(key)
+        if found is None:
+            return None
+        if found.lease_ms < KEPT_LEASE_MS:
+            return found, None
+        gone = withdrawal(found, now_ns)
+        self._bury(key, gone, withdrawn_until(gone, now_ns))
+        return found, gone
 
-    def client_left(self, client: str, lost: bool, now_ns: int) -> list[Advertisement]:
-        """The last session of a client is closed; what is gone with it at once."""
-        gone: list[Advertisement] = []
-        for key in list(self._of_client.get(client, ())):
+    def _bury(self, key: AdvertId, gone: Advertisement, end_ns: int) -> None:
+        self._withdrawn[key] = (self.latest, gone, end_ns)
+        heappush(self._withdrawn_ends, (end_ns, key))
+        if len(self._withdrawn) > MAX_WITHDRAWN:
+            del self._withdrawn[next(iter(self._withdrawn))]
+
+    def restore(self, advert: Advertisement, end_ns: int) -> Advertisement:
+        """What a former life left stands until then; as it stands now."""
+        key = id_of(advert)
+        self._count(advert.scope)
+        if is_withdrawal(advert):
+            self._bury(key, advert, end_ns)
+            return advert
+        advert = replace(advert, is_orphan=True)
+        self._of_client.setdefault(advert.client, {})[key] = None
+        self._adverts[key] = (self.latest, advert)
+        self._leases_ns[key] = advert.lease_ms * MILLISECOND_NS
+        self._ends_ns[key] = end_ns
+        heappush(self._queue, (end_ns, key))
+        return advert
+
+    def ids(self, client: str) -> list[AdvertId]:
+        return list(self._of_client.get(client, ()))
+
+    def left_ns(self, key: AdvertId) -> int:
+        """Since when the client of an advertisement is away; 0 while it is there."""
+        return self._ends_ns[key] - self._leases_ns[key] if key in self._ends_ns else 0
+
+    def client_came(self, client: str) -> None:
+        """A session of the client is open: what it left behind in this life stands again without an end."""
+        for key in self._of_client.get(client, ()):
+            if not self._adverts[key][1].is_orphan:
+                self._ends_ns.pop(key, None)
+
+    def client_left(self, client: str, lost: bool, now_ns: int) -> list[tuple[Advertisement, Advertisement | None]]:
+        """The last session of a client is closed; what is gone with it at once, as `withdraw` says it."""
+        gone: list[tuple[Advertisement, Advertisement | None]] = []
+        for key in self.ids(client):
             if not lost or not self._leases_ns[key]:
-                found = self.remove(key)
+                found = self.withdraw(key, now_ns)
                 assert found is not None
                 gone.append(found)
             elif key not in self._ends_ns:
@@ -120,12 +174,17 @@ class OwnShelf:
                 found = self.remove(key)
                 assert found is not None
                 gone.append(found)
+        while self._withdrawn_ends and self._withdrawn_ends[0][0] <= now_ns:
+            end_ns, key = heappop(self._withdrawn_ends)
+            if key in self._withdrawn and self._withdrawn[key][2] <= end_ns:
+                del self._withdrawn[key]
         return gone
 
     def next_wakeup(self) -> int | None:
         while self._queue and self._ends_ns.get(self._queue[0][1]) != self._queue[0][0]:
             heappop(self._queue)
-        return self._queue[0][0] if self._queue else None
+        due = [queue[0][0] for queue in (self._queue, self._withdrawn_ends) if queue]
+        return min(due, default=None)
 
     def _count(self, scope: int) -> None:
         self.latest += 1
@@ -148,12 +207,17 @@ class OwnShelf:
         changed = [
             (number, advert) for number, advert in self._adverts.values() if number > since and advert.scope >= level
         ]
-        items = [(number, 0, at) for at, (number, _) in enumerate(removed)]
-        items = sorted(items + [(number, 1, at) for at, (number, _) in enumerate(changed)])
+        gone = [
+            (number, advert)
+            for number, advert, _ in self._withdrawn.values()
+            if number > since and advert.scope >= level
+        ]
+        numbers = [[each[0] for each in removed], [each[0] for each in changed], [each[0] for each in gone]]
+        items = sorted((number, kind, at) for kind in range(3) for at, number in enumerate(numbers[kind]))
         taken: list[tuple[int, int, int]] = []
         size = 0
         for item in items:
-            size += 64 if item[1] == 0 else weight(changed[item[2]][1])
+            size += weight(changed[item[2]][1]) if item[1] == 1 else 64
             if taken and (size > MAX_PAGE_BYTES or len(taken) >= MAX_PAGE_ITEMS) and item[0] > taken[-1][0]:
                 break
             taken.append(item)
@@ -163,8 +227,9 @@ class OwnShelf:
             since,
             up_to,
             self.latest,
-            tuple(changed[at][1] for _, kind, at in taken if kind),
-            tuple(Removal(*removed[at][1]) for _, kind, at in taken if not kind),
+            tuple(changed[at][1] for _, kind, at in taken if kind == 1),
+            tuple(Removal(*removed[at][1]) for _, kind, at in taken if kind == 0),
+            tuple(gone[at][1] for _, kind, at in taken if kind == 2),
         )
 
     def adverts(self) -> list[Advertisement]:
@@ -175,6 +240,7 @@ class OwnShelf:
         assert numbers == sorted(numbers) and all(number <= self.latest for number in numbers)
         assert len(self._adverts) == len(self._leases_ns) == sum(map(len, self._of_client.values()))
         assert all(key in self._adverts for key in self._ends_ns)
+        assert not any(key in self._adverts for key in self._withdrawn) and len(self._withdrawn) <= MAX_WITHDRAWN
         assert len(self._removals) <= MAX_REMOVALS and max(self._versions) <= self.latest
 
 

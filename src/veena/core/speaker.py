@@ -24,15 +24,24 @@ from collections.abc import Callable
 from veena.address import Address, Unit, as_seen
 from veena.core.controllers import controllers
 from veena.core.cover_set import CoverSet
-from veena.core.digest import fitted, make_part, merge_digests
+from veena.core.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
 from veena.core.interest_frames import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
-from veena.core.interest_table import DIGEST_LEVEL, InterestTable, mark_key, pair_of
-from veena.core.kept_row import Kept
+from veena.core.interest_table import InterestTable, mark_key, pair_of
 from veena.core.map import NetworkMap
-from veena.core.want import Want, known_want
+from veena.core.own_wants import Due
+from veena.core.settings import SECOND_NS
+from veena.core.want import Want
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
+#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions.
+MAX_BATCH = 4096
+#: A digest of so many wants is made anew when one of them has gone: 10 ms. A larger one when the sixteenth part of its
+#: wants has, or after a minute; until then it lets through what only they asked for. A hundred thousand hashes at every
+#: change would keep all events waiting.
+SMALL_DIGEST = 4096
+MAX_SURPLUS = 16
+MAX_STALE_NS = 60 * SECOND_NS
 
 
 def first_number(incarnation: int) -> int:
@@ -55,7 +64,7 @@ class Speaker:
     ) -> None:
         self.level = level
         self.unit: Unit = network.own(level)
-        self.wants = CoverSet(network.levels)
+        self.wants = CoverSet(network.levels, Due(table.own, level) if level <= DIGEST_LEVEL else None)
         #: Wants that this speaker has counted itself until nobody had them any longer, and not yet withdrawn: of these
         #: it knows that they are gone.
         self._gone: dict[bytes, None] = {}
@@ -76,23 +85,27 @@ class Speaker:
         self._epoch = 0
         self._number = 0
         self.due_ns: int | None = None
+        #: Of a unit that tells a digest of its wants: what there is of it.
+        self._made: list[DigestPart] = []
+        #: When it was known to hold nothing that nobody wants.
+        self._precise_ns = 0
 
-    def take_office(self, share: Callable[[Row], Want], now_ns: int) -> None:
+    def take_office(self, now_ns: int) -> None:
         """Gather what the sub-units want from the table."""
         for unit in self._table.units():
             if self.level and unit[:-1] == self.unit and self.level <= DIGEST_LEVEL:
-                for row in self._table.rows(unit):
-                    self.heard(None, row, share, now_ns)
+                for row in list(self._table.rows(unit)):
+                    self.heard(None, row, now_ns)
         self._renewed.clear()
         self.stir(now_ns)
 
-    def heard(self, before: Row | None, after: Row | None, share: Callable[[Row], Want], now_ns: int) -> None:
+    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
         """A row of a sub-unit changed."""
         changed = False
         for row, change in ((after, self.wants.add), (before, self.wants.remove)):
             if row is not None and row.wanted and row.kind != STANDING and row.scope > self.level:
                 self._renewed[row.key] = None
-                want = share(row)
+                want = self._table.want(row)
                 changed = change(want) or changed
                 if want in self.wants:
                     self._gone.pop(row.key, None)
@@ -117,8 +130,9 @@ class Speaker:
 
     def stir(self, now_ns: int) -> None:
         """Something may have to be told, when the interval is over."""
-        if self.due_ns is None:
-            self.due_ns = now_ns + self._interval_ns
+        due_ns = now_ns + self._interval_ns
+        if self.due_ns is None or due_ns < self.due_ns:
+            self.due_ns = due_ns
 
     def review(self, now_ns: int) -> list[Row | Digest]:
         """What has to be told now."""
@@ -129,47 +143,68 @@ class Speaker:
         certain = sure and not self._is_apart(self.unit)
         if not certain:
             self.stir(now_ns)
-        return list(self._rows(sure, certain)) if self.level < DIGEST_LEVEL else list(self._digest(sure))
+        if self.level >= DIGEST_LEVEL:
+            return list(self._digest(sure, now_ns))
+        rows = self._rows(sure, certain)
+        if len(rows) >= MAX_BATCH:
+            self.due_ns = now_ns  # there may be more
+        return list(rows)
 
     def _rows(self, sure: bool, certain: bool) -> list[Row]:
-        told = self._table.told(self.unit)
-        new = [want for key, want in self.wants.told.items() if key not in told]
-        gone = [row for key, row in told.items() if key not in self.wants.told and certain and self._knows_gone(row)]
-        for row in gone:
-            self._gone.pop(row.want.key, None)
-        again = [row.want for row in (self._orphans(told) if sure else ())]
-        # First what is wanted in addition, then what no longer is: at no time less than the truth.
-        rows = [Row(self.unit, w.key, self._version(), True, w.kind, w.payload, w.scope) for w in (*again, *new)]
-        rows += [Row(self.unit, r.want.key, self._version(), False, r.want.kind, b"", r.want.scope) for r in gone]
-        unmarked = rows or any(self._is_unmarked(row) for row in told.values() if row.speaker == self._host)
+        """What is told now, with a mark behind it when that is all."""
+        own = self._table.own
+        gone = [want for want, version in own.unfounded(self.level) if certain and self._knows_gone(want, version)]
+        new = own.untold(self.level)
+        more = [*(self._orphans() if sure else ()), *new[:MAX_BATCH]]
+        less = gone[: MAX_BATCH - len(more)] if len(more) < MAX_BATCH else []
+        for want in less:
+            self._gone.pop(want.key, None)
+        rows: list[Row] = []
+        if more or less:
+            version = self._version()  # one for all: what was told together is kept as such
+            # First what is wanted in addition, then what no longer is: at no time less than the truth.
+            rows += [Row(self.unit, w.key, version, True, w.kind, w.payload, w.scope) for w in more]
+            rows += [Row(self.unit, w.key, version, False, w.kind, b"", w.scope) for w in less]
+            if len(new) > MAX_BATCH or len(less) < len(gone):
+                return rows
+        unmarked = rows or self._is_unmarked(self._host)
         if sure and (unmarked or not self._table.has_spoken(self.unit)):
             rows.append(Row(self.unit, mark_key(self._host), self._version(), True, STANDING, b"", 0))
         return rows
 
-    def _orphans(self, told: dict[bytes, Kept]) -> list[Kept]:
+    def _orphans(self) -> list[Want]:
         """Wants that another speaker told without setting a mark behind them: if it left its office, nobody will. And
         those that came anew while the one who told them is out of reach."""
+        own, level = self._table.own, self.level
         renewed, self._renewed = self._renewed, {}
-        return [
-            row
-            for key, row in told.items()
-            if row.speaker != self._host
-            and key in self.wants.told
-            and (self._is_unmarked(row) or (key in renewed and not self._reaches(row.speaker)))
-        ]
+        unmarked = [who for who in self._table.tellers(self.unit) if who != self._host and self._is_unmarked(who)]
+        found: dict[bytes, Want] = {}
+        for want, version in own.rows(level) if unmarked else ():
+            if version[1] in unmarked and own.is_due(want.key, level) and self._is_beyond_mark(version):
+                found[want.key] = want
+        for key in renewed:
+            told, again = own.version(key, level), own.find(key)
+            if told is not None and again is not None and own.is_due(key, level) and not self._reaches(told[1]):
+                found[key] = again
+        return list(found.values())
 
-    def _is_unmarked(self, row: Kept) -> bool:
-        return self._table.marks(self.unit).get(row.speaker, (0, 0)) < pair_of(row.version)
+    def _is_unmarked(self, speaker: Address) -> bool:
+        """Whether something that a speaker told may have no mark behind it."""
+        last = self._table.tellers(self.unit).get(speaker)
+        return last is not None and self._table.marks(self.unit).get(speaker, (0, 0)) < last
 
-    def _knows_gone(self, row: Kept) -> bool:
-        return self._reaches(row.speaker) or row.want.key in self._gone or row.want in self.wants
+    def _is_beyond_mark(self, version: Version) -> bool:
+        return self._table.marks(self.unit).get(version[1], (0, 0)) < pair_of(version)
+
+    def _knows_gone(self, want: Want, version: Version) -> bool:
+        return self._reaches(version[1]) or want.key in self._gone or want in self.wants
 
     def _reaches(self, speaker: Address) -> bool:
         """Whether a speaker of the unit can be heard inside it: then the two have one view."""
         return speaker == self._host or as_seen(self._host, speaker) in self._map.reachable()
 
-    def _digest(self, sure: bool) -> list[Digest]:
-        parts = tuple(self._parts())
+    def _digest(self, sure: bool, now_ns: int) -> list[Digest]:
+        parts = tuple(self._parts(now_ns))
         known = self._table.digest(self.unit)
         if not sure:
             if known is None:
@@ -186,16 +221,31 @@ class Speaker:
             return []
         return [Digest(self.unit, self._version(), parts)]
 
-    def _parts(self) -> list[DigestPart]:
-        scopes = range(self.level + 1, self._levels + 1)
+    def _parts(self, now_ns: int) -> list[DigestPart]:
         if self.level == DIGEST_LEVEL:
-            by_scope: dict[int, list[Want]] = {scope: [] for scope in scopes}
-            for want in self.wants.told.values():
-                by_scope[want.scope].append(want)
-            return [make_part(scope, wants) for scope, wants in by_scope.items() if wants]
+            return self._own_parts(now_ns)
+        scopes = range(self.level + 1, self._levels + 1)
         found = [self._table.digest(unit) for unit in sorted(self._table.units()) if unit[:-1] == self.unit]
         inner = merge_digests(*(digest.parts for digest in found if digest is not None))
         return [part for part in inner if part.scope in scopes]
+
+    def _own_parts(self, now_ns: int) -> list[DigestPart]:
+        """The digest of the wants that rows tell below: with the new ones at once, in the end without the old."""
+        own = self._table.own
+        count, surplus = own.due_count(DIGEST_LEVEL), own.surplus
+        if not surplus:
+            self._precise_ns = now_ns
+        if surplus and (count <= SMALL_DIGEST or surplus >= count // MAX_SURPLUS or now_ns >= self._stale_ns()):
+            self._made = make_parts(own.take_all())
+        else:
+            fresh = own.take_untold()
+            self._made = merge_digests(self._made, make_parts(fresh)) if fresh else self._made
+        if own.surplus and self.due_ns is None:
+            self.due_ns = self._stale_ns()
+        return self._made
+
+    def _stale_ns(self) -> int:
+        return self._precise_ns + MAX_STALE_NS
 
     def _version(self) -> Version:
         latest = self._table.latest(self.unit)
@@ -232,19 +282,13 @@ class Speakers:
 
     def _make(self, level: int) -> Speaker:
         interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
+        if level <= DIGEST_LEVEL:
+            self._table.own.open(level)
         return Speaker(self._map, self._table, level, interval, self._knows_all, self._is_apart, self._next_number)
 
     def _next_number(self) -> int:
-        # A sum has a digit to spare, which is 16 bytes more in every row that is kept; a bitwise OR has none.
-        self._number = min(self._number + 1, MAX_COUNT) | 0
+        self._number = min(self._number + 1, MAX_COUNT)
         return self._number
-
-    def share(self, row: Row) -> Want:
-        """The want of a row: the object that another office has of it already, if there is one."""
-        for speaker in self._speaking.values():
-            if row.key in speaker.wants.told:
-                return speaker.wants.told[row.key]
-        return known_want(row)
 
     @property
     def own(self) -> Speaker:
@@ -264,9 +308,11 @@ class Speakers:
             speaks = min(controllers(self._map, level)) == self._map.host
             if speaks and level not in self._speaking:
                 self._speaking[level] = self._make(level)
-                self._speaking[level].take_office(self.share, now_ns)
-            elif not speaks:
-                self._speaking.pop(level, None)
+                self._speaking[level].take_office(now_ns)
+            elif level in self._speaking and not speaks:
+                del self._speaking[level]
+                if level <= DIGEST_LEVEL:
+                    self._table.own.close(level)
         for speaker in self._speaking.values():
             speaker.stir(now_ns)
 
@@ -277,7 +323,7 @@ class Speakers:
         level = self._map.levels - len(row.unit)
         above = self._speaking.get(level + 1)
         if above is not None and above.unit == row.unit[:-1] and above.level <= DIGEST_LEVEL:
-            above.heard(before, after, self.share, now_ns)
+            above.heard(before, after, now_ns)
         own = self._speaking.get(level)
         if own is not None and own.unit == row.unit:
             own.stir(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true

@@ -22,10 +22,11 @@ import msgspec
 
 from veena import matching
 from veena.core.addressee import AddresseeEngine
-from veena.core.interest_frames import MAX_CONSTRAINT_BYTES, Row
+from veena.core.interest_frames import MAX_CONSTRAINT_BYTES, Row, Version
 from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.matching.engine import Constraint, Engine
+from veena.matching.exact import ExactEngine
 
 #: The engines by the number they have on the wire; a number is never used again.
 KINDS: tuple[str, ...] = ("integer", "topic", "tags", "selector", "xpath", "constraint", "to")
@@ -33,6 +34,8 @@ TOPIC, SELECTOR, TO = KINDS.index("topic"), KINDS.index("selector"), KINDS.index
 #: What a client may subscribe with: somebody's id is no constraint of others.
 SUBSCRIBED: tuple[str, ...] = KINDS[:TO]
 
+#: 120 bits; with one more byte a key would take 64 bytes of memory instead of 48.
+KEY_BYTES = 15
 #: What a selector may ask for that is another one for every event.
 UNTIMELY = (b"JMSTimestamp", b"JMSMessageID")
 #: Constraints that are remembered as read: those of a super-cluster, 200 bytes each.
@@ -43,15 +46,40 @@ _topics = msgspec.msgpack.Decoder(str)
 _decoder = msgspec.msgpack.Decoder(int | str | tuple[str, str | dict[str, str]])
 
 
-class Want(msgspec.Struct, frozen=True, gc=False):
+#: Kind and scope of a want; which of the host's offices have to tell it, a bit a level; and under which versions it was
+#: told of the host itself and of its cluster (`own_wants`).
+Stand = tuple[int, int, int, Version | None, Version | None]
+
+
+@lru_cache(maxsize=1024)
+def nowhere(kind: int, scope: int) -> Stand:
+    """How a want stands that no table holds."""
+    return (kind, scope, 0, None, None)
+
+
+class Want(msgspec.Struct, gc=False, eq=False):
     """Engine, constraint and scope. One object is shared by all that count it: of a hundred thousand topics every field
     counts, and the text of a topic is the one that the engines look up."""
 
-    kind: int
     #: A topic as it is; any other constraint, and a topic that was not packed as we do it, as msgpack.
     packed: str | bytes
-    scope: int
     key: bytes
+    #: The only one that changes, and `own_wants` alone changes it: a table beside would cost more than the want.
+    stand: Stand
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Want) and self.key == other.key
+
+    def __hash__(self) -> int:
+        raise TypeError("a want is known by its key")
+
+    @property
+    def kind(self) -> int:
+        return self.stand[0]
+
+    @property
+    def scope(self) -> int:
+        return self.stand[1]
 
     @property
     def payload(self) -> bytes:
@@ -97,6 +125,21 @@ def create_engine(kind: int) -> Engine:
     return AddresseeEngine() if kind == TO else matching.create(KINDS[kind])
 
 
+def add_profile(engine: Engine, profile_id: int, want: Want) -> None:
+    """Let an engine match a want for somebody who keeps it, and who hands it back with `remove_profile`."""
+    if isinstance(engine, ExactEngine):
+        engine.hold(profile_id, want.constraint, 0)
+    else:
+        engine.add(profile_id, want.constraint, 0)
+
+
+def remove_profile(engine: Engine, profile_id: int, want: Want) -> None:
+    if isinstance(engine, ExactEngine):
+        engine.drop(profile_id, want.constraint)
+    else:
+        engine.remove(profile_id)
+
+
 def make_want(engine: str, constraint: Constraint, scope: int) -> Want:
     """The want of a subscription. Whether its text can be read says the engine that stores it."""
     if engine not in SUBSCRIBED:
@@ -117,7 +160,7 @@ def reach_want(client_id: str, scope: int) -> Want:
 
 def known_want(row: Row) -> Want:
     """The want of a row of the table: its key was compared when it came in (`want_of`)."""
-    return Want(row.kind, _packed(row.kind, row.payload), row.scope, row.key)
+    return Want(_packed(row.kind, row.payload), row.key, nowhere(row.kind, row.scope))
 
 
 def want_of(row: Row) -> Want:
@@ -132,7 +175,7 @@ def want_of(row: Row) -> Want:
 
 def keyed_want(kind: int, payload: bytes, scope: int) -> Want:
     """The want of these three; what the payload holds is not looked at."""
-    return Want(kind, _packed(kind, payload), scope, key_of(kind, payload, scope))
+    return Want(_packed(kind, payload), key_of(kind, payload, scope), nowhere(kind, scope))
 
 
 def _packed(kind: int, payload: bytes) -> str | bytes:
@@ -147,7 +190,7 @@ def _packed(kind: int, payload: bytes) -> str | bytes:
 
 
 def key_of(kind: int, payload: bytes, scope: int) -> bytes:
-    return blake2b(bytes((kind, scope)) + payload, digest_size=16, person=b"veena-want").digest()
+    return blake2b(bytes((kind, scope)) + payload, digest_size=KEY_BYTES, person=b"veena-want").digest()
 
 
 @lru_cache(maxsize=READ_CACHE)

@@ -11,6 +11,7 @@ from nicegui import ui
 from veena.dashboard.collaboratory import Entry, Member
 from veena.dashboard.figures import amount, clock_text
 from veena.dashboard.frame import Frame, Note, panel
+from veena.dashboard.record import Record
 from veena.dashboard.signing import ArchiveOf, Person
 from veena.dashboard.traffic_page import columns
 from veena.errors import VeenaError
@@ -24,6 +25,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 
 
+RECORDED: tuple[tuple[str, str], ...] = (("at", "When"), ("who", "Who"), ("where", "Where"), ("what", "What"))
 ARCHIVED: tuple[tuple[str, str], ...] = (
     ("at", "When"), ("kind", "Way"), ("broker", "Broker"), ("id", "Event"), ("topic", "Topic"), ("mark", "Mark"),
 )  # fmt: skip
@@ -42,6 +44,8 @@ def register(frame: Frame, archive: ArchiveOf | None) -> None:
                 Note().say(str(error), "bad")
             else:
                 _build(member)
+                if person.record is not None:
+                    _build_record(person.record)
                 if archive is not None:
                     _build_archive(person, archive)
         return None
@@ -60,6 +64,23 @@ def _build(member: Member) -> None:
 
     shown.on_value_change(show)
     is_quiet.on_value_change(show)
+    show()
+    ui.timer(SHOW_S, show)
+
+
+def _build_record(record: Record) -> None:
+    with panel("Who came in, who was refused, who steered"):
+        ui.label(
+            "Since you signed in, newest first; of the first two what you may read, if your brokers tell it."
+        ).classes("faint")
+        table = ui.table(columns=columns(RECORDED), rows=[], row_key="key", pagination=20).props("flat dense")
+
+    def show() -> None:
+        table.rows = [
+            {"key": at, "at": clock_text(row.at_ns), "who": row.who, "where": row.where, "what": row.what}
+            for at, row in enumerate(reversed(record.rows))
+        ]
+
     show()
     ui.timer(SHOW_S, show)
 

@@ -3,7 +3,7 @@
 The broker that the person is attached to is asked first. It names contacts in every unit around it, and they name
 those around them; so all that is shown can be looked into, wherever the person entered. Brokers of the unit on the
 page come first, and so many are asked and no more. A broker that does not answer, or does not let the person in, is
-shown as silent; the rest of the picture does not suffer.
+shown as silent; the rest of the picture does not wait for it, or what others suspect of it would be over when it shows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ MAX_ASKED = 40
 #: Asked at the same time, and how long one may take.
 AT_ONCE = 8
 ANSWER_S = 3.0
+#: How long a look waits for all of them; who takes longer is shown as it was.
+ROUND_S = 1.0
 #: Between two looks; a page asks for more at least this often, and without it looking ends.
 EVERY_S = 2.0
 IDLE_S = 20.0
@@ -70,6 +72,8 @@ class _Asked:
     #: When it may be tried again.
     retry_at: float = 0.0
     failures: int = 0
+    #: The question that is under way.
+    asking: asyncio.Task[None] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +97,7 @@ class Observer:
     #: Until when clients are listed too.
     _clients_until: float = 0.0
     _looking: asyncio.Task[None] | None = None
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def want(self, focus: Path | None = None, *, clients: bool = False) -> None:
@@ -119,7 +124,7 @@ class Observer:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         for asked in self._asked.values():
-            await _leave(asked)
+            await _stop(asked)
 
     # --- looking ---
 
@@ -150,8 +155,15 @@ class Observer:
         home.attached = await self._attached(self.client)
         self._learn(view)
         chosen = self._chosen()
-        turns = asyncio.Semaphore(AT_ONCE)
-        await asyncio.gather(*(self._ask(turns, asked) for asked in chosen))
+        loop = asyncio.get_running_loop()
+        for asked in chosen:
+            if asked.asking is None or asked.asking.done():
+                asked.asking = loop.create_task(self._ask(asked))
+        asking = [asked.asking for asked in chosen if asked.asking is not None]
+        if asking:
+            done, _ = await asyncio.wait(asking, timeout=ROUND_S)
+            for task in done:
+                task.result()
         await self._forget(chosen)
         self._compose([home, *chosen])
 
@@ -186,8 +198,8 @@ class Observer:
         )
         return sorted(others, key=rank)[:MAX_ASKED]
 
-    async def _ask(self, turns: asyncio.Semaphore, asked: _Asked) -> None:
-        async with turns:
+    async def _ask(self, asked: _Asked) -> None:
+        async with self._turns:
             if time.monotonic() < asked.retry_at:
                 return
             try:
@@ -219,8 +231,8 @@ class Observer:
     async def _forget(self, chosen: Iterable[_Asked]) -> None:
         kept = {id(asked) for asked in chosen}
         for asked in self._asked.values():
-            if id(asked) not in kept and asked.client is not None:
-                await _leave(asked)
+            if id(asked) not in kept and (asked.client is not None or asked.asking is not None):
+                await _stop(asked)
                 asked.view = asked.status = asked.before = None
 
     # --- what it amounts to ---
@@ -289,6 +301,15 @@ class Observer:
 def _said(asked: _Asked, view: dict[str, Any], status: dict[str, Any]) -> None:
     asked.view, asked.before, asked.status = view, asked.status, status
     asked.reason, asked.failures = "", 0
+
+
+async def _stop(asked: _Asked) -> None:
+    """Ask it no longer."""
+    asking, asked.asking = asked.asking, None
+    if asking is not None:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    await _leave(asked)
 
 
 async def _leave(asked: _Asked) -> None:

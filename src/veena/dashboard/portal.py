@@ -145,6 +145,7 @@ def build(desk: Desk, parts: Parts, is_secure: bool) -> FastAPI:
         discovery_page,
         events_page,
         history_page,
+        shadow_page,
         topology_page,
         traffic_page,
     )
@@ -158,7 +159,7 @@ def build(desk: Desk, parts: Parts, is_secure: bool) -> FastAPI:
 
     app = FastAPI(lifespan=living, docs_url=None, redoc_url=None, openapi_url=None)
     always = (topology_page, traffic_page, clients_page, events_page, discovery_page)
-    together = (applications_page, application_page) if parts.member_of is not None else ()
+    together = (applications_page, application_page, shadow_page) if parts.member_of is not None else ()
     frame = Frame(desk, _entries(parts))
     _add_doors(app, desk, is_secure)
     for page in (*always, *together):
@@ -186,7 +187,7 @@ def _entries(parts: Parts) -> tuple[Entry, ...]:
     found = [Entry("/topology", "Topology"), Entry("/traffic", "Traffic"), Entry("/clients", "Clients")]
     found += [Entry("/events", "Events"), Entry("/discovery", "Discovery")]
     if parts.member_of is not None:
-        found += [Entry("/applications", "Applications"), Entry("/history", "History")]
+        found += [Entry("/applications", "Applications"), Entry("/shadow", "Shoulder"), Entry("/history", "History")]
     if parts.adviser_of is not None:
         found.append(Entry("/adviser", "Adviser"))
     return tuple(found)

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 from veena.client import Client, connect
 from veena.dashboard.collaboratory import Adviser, Member
 from veena.dashboard.observer import Connect, Observer
+from veena.dashboard.record import Record
 from veena.errors import AccessDenied, VeenaError
 from veena.runtime.transport_url import is_loopback, parse_url
 
@@ -96,6 +97,8 @@ class Person:
     began: float
     touched: float
     pages: int = 0
+    #: What this person hears of who came in and who steered, once there is a member.
+    record: Record | None = None
     #: What pages keep for this person while they go from one to the other; it has `close`.
     kept: dict[str, Kept] = field(default_factory=dict)
 
@@ -226,10 +229,12 @@ class Desk:
         def look(urls: Sequence[str], label: str) -> Client:
             return self.door.connect(f"{own}/at-{uuid.uuid4().hex[:8]}", user, secret, urls)
 
-        joining = None if self._member_of is None else asyncio.ensure_future(self._member_of(client))
         now = time.monotonic()
         observer = Observer(client, look, inside_tls=self.door.is_inside_tls)
-        return Person(name, client, observer, look, joining, b"", now, now)
+        person = Person(name, client, observer, look, None, b"", now, now)
+        if self._member_of is not None:
+            person.joining = asyncio.ensure_future(_join(person, self._member_of))
+        return person
 
     def person(self, token: str | None) -> Person | None:
         """Who shows this token."""
@@ -263,6 +268,12 @@ class Desk:
 
     def __len__(self) -> int:
         return len(self._people)
+
+
+async def _join(person: Person, member_of: MemberOf) -> Member:
+    member = await member_of(person.client)
+    person.record = person.kept["record"] = Record(member)
+    return member
 
 
 def _digest(token: str) -> bytes:

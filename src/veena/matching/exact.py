@@ -54,7 +54,9 @@ class ExactEngine(Engine, Generic[Key]):
         self._holders: dict[Key | None, Holder] = {}
         #: The OR of the destinations of those who want a value, where there is any.
         self._masks: dict[Key | None, int] = {}
+        #: Of those that came by `add`. A caller who knows it himself spares 40 bytes a profile.
         self._values: dict[int, Key] = {}
+        self._count = 0
         #: The destinations of profiles in crowds, by id.
         self._shared: dict[int, int] = {}
         self._evaluations = 0
@@ -72,6 +74,19 @@ class ExactEngine(Engine, Generic[Key]):
         if profile_id in self._values:
             self.remove(profile_id)
         self._values[profile_id] = value
+        self._hold(profile_id, value, destination)
+
+    def hold(self, profile_id: int, constraint: Constraint, destination: int) -> None:
+        """Add a profile that is not there yet, for a caller who will say what it asked for when it goes (`drop`)."""
+        check_profile(profile_id, destination)
+        self._hold(profile_id, self._check(constraint), destination)
+
+    def drop(self, profile_id: int, constraint: Constraint) -> None:
+        """Remove a profile that was given to `hold`."""
+        self._drop(profile_id, self._check(constraint))
+
+    def _hold(self, profile_id: int, value: Key, destination: int) -> None:
+        self._count += 1
         holder = self._holders.get(value)
         if holder is None:
             self._holders[value] = profile_id
@@ -89,8 +104,11 @@ class ExactEngine(Engine, Generic[Key]):
             self._masks[value] = holder.mask
 
     def remove(self, profile_id: int) -> None:
-        value = self._values.pop(profile_id)
+        self._drop(profile_id, self._values.pop(profile_id))
+
+    def _drop(self, profile_id: int, value: Key) -> None:
         holder = self._holders[value]
+        self._count -= 1
         if not isinstance(holder, Crowd):
             del self._holders[value]
             self._masks.pop(value, None)
@@ -134,6 +152,7 @@ class ExactEngine(Engine, Generic[Key]):
         engine = cls()
         with uncollected():
             engine._values = dict(zip(profiles, spread(values, crowds), strict=True))
+            engine._count = len(profiles)
             for at in np.flatnonzero(np.repeat(is_shared, crowds)).tolist():
                 engine._shared[profiles[at]] = destinations[at]
             holders = holders_of(ids, crowds, engine._shared)
@@ -159,7 +178,7 @@ class ExactEngine(Engine, Generic[Key]):
         return found
 
     def statistics(self) -> Statistics:
-        return Statistics(self.name, len(self._values), len(self._holders), self._evaluations, {})
+        return Statistics(self.name, self._count, len(self._holders), self._evaluations, {})
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count

@@ -174,7 +174,7 @@ def _branches(formula: Formula, budget: int = MAX_ROW_LEAVES) -> list[Branch]:
     """
     if isinstance(formula, Any):
         spread = [branch for part in formula.parts for branch in _branches(part, budget)]
-        if budget and sum(map(_size, spread)) > max(budget, _leaves(formula)):
+        if budget and (len(spread) > MAX_ROWS or sum(map(_size, spread)) > max(budget, _leaves(formula))):
             spread = [branch for part in formula.parts for branch in _branches(part, 0)]
         return spread if len(spread) <= MAX_ROWS else [(formula,)]
     if not isinstance(formula, All):

@@ -112,6 +112,8 @@ class AuthSection(_Section, frozen=True):
     users_file: str | None = None
     #: Web pages that may connect over WebSocket, such as "https://example.org".
     origins: Places = msgspec.field(default_factory=list)
+    #: Whether others are told who came in and who was refused, as events of type Access.
+    tell: bool = False
 
 
 class LimitsSection(_Section, frozen=True):

@@ -40,6 +40,7 @@ from veena.core.wire import Decoder, encode
 from veena.core.wire_header import VERSION, VERSION_LOW
 from veena.errors import AccessDenied, InvalidEvent, RemoteProtocolError, VeenaError
 from veena.event import EventId
+from veena.runtime.access_events import Action
 from veena.runtime.conversation_asks import HANDLERS, had_of, publish_all
 from veena.runtime.limits import Bucket, Limits
 from veena.runtime.rights import Rights
@@ -75,7 +76,7 @@ class Conversation:
         self.key = key
         #: 0 until the core knows the client.
         self.session: int = 0
-        self.principal_name = ""
+        self.principal_name = self.category = ""
         self.rights: Rights | None = None
         #: The labels that it is cleared for; None where nobody vouches for anybody.
         self.clearances: tuple[str, ...] | None = None
@@ -98,7 +99,6 @@ class Conversation:
         self.subscriptions = Subscribed()
         #: What went over its connection, and how far away it is.
         self.traffic = Traffic()
-        self.advert_refusals = 0
         #: What the next event frame is: a request, or a question whether it is wanted.
         self.about: AskRequest | AskWatch | None = None
         #: The events to be staged that are coming in.
@@ -234,6 +234,7 @@ class Conversation:
             principal = await self.house.users.admit(hello, self.stream.proven)
         except AccessDenied as error:
             self.house.refused += 1
+            self._tell_refused("attach", str(error), hello.user)
             self.end("denied", str(error))
             return
         if self._is_over:
@@ -257,6 +258,7 @@ class Conversation:
             self.end("limit", f"{principal.name!r} has {count} connections already: close one first")
             return
         self.principal_name, self.rights, self.clearances = principal.name, principal.rights, principal.clearances
+        self.category = principal.category
         self._patience = MISSED_HEARTBEATS * hello.heartbeat_ms / 1000
         self._heard = now = house.clock()
         self._buckets = (
@@ -288,6 +290,8 @@ class Conversation:
     def welcomed(self, effect: Welcome) -> None:
         house, settings = self.house, self.house.settings
         house.attached += 1
+        if house.access is not None:
+            house.access.came_in(self.client_id, self.principal_name, self.category)
         self.incarnation = effect.incarnation
         self.say(
             ClientWelcome(
@@ -316,10 +320,10 @@ class Conversation:
             self.house.log.noise("a conversation is ended", client=self.name, why=why, reason=reason)
         self._write()
         self.stream.write((encode(Farewell(why, reason[:MAX_REASON]), 0),))
-        self._leave(lost, reason)
+        self._leave(lost, reason, dismissed=why == "closing")
         self.stream.close(reason)
 
-    def _leave(self, lost: bool, reason: str) -> None:
+    def _leave(self, lost: bool, reason: str, dismissed: bool = False) -> None:
         self._is_over = True
         self.parts.clear()
         if self.incoming is not None:
@@ -330,7 +334,7 @@ class Conversation:
         self.house.forget(self)
         if self.session:
             logger.debug("client %s is gone: %s", self.name, reason)
-            self.house.later(ClientDown(self.session, lost))
+            self.house.later(ClientDown(self.session, lost, dismissed))
 
     @property
     def client_id(self) -> str:
@@ -414,11 +418,19 @@ class Conversation:
 
     def refuse_event(self, timestamp: int, sequence: int, why: Why, reason: str) -> None:
         self.house.log.noise("an event is refused", client=self.name, why=why, reason=reason)
+        if why == "denied":
+            self._tell_refused("publish", reason)
         self.say(TellDenied(timestamp, sequence, why, reason[:MAX_REASON]))
 
     def refuse(self, number: int, why: Why, reason: str) -> None:
         self.house.log.noise("a wish is refused", client=self.name, why=why, reason=reason)
+        if why == "denied":
+            self._tell_refused("ask", reason)
         self.say(TellRefused(number, why, reason[:MAX_REASON]))
+
+    def _tell_refused(self, action: Action, reason: str, user: str = "") -> None:
+        if self.house.access is not None:
+            self.house.access.refused(self.client_id, user or self.principal_name, action, reason)
 
     def subscription_refused(self, number: int, reason: str) -> None:
         """It was not made, or it is elsewhere now."""

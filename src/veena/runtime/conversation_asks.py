@@ -29,12 +29,11 @@ from veena.core.client_frames import (
     Last,
     Pause,
     Resume,
-    TellAdvertised,
     TellAdvertRefused,
     TellAnswer,
     shown,
 )
-from veena.core.digest import ANY_STRUCTURED, required_atom
+from veena.core.digest import ANY_STRUCTURED, required_atoms
 from veena.core.discovery_boundary import Advertise, Answer, FoundAdvert, Query, Withdraw
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import PRIORITY_MASK, RELIABLE, EventFrame
@@ -207,7 +206,7 @@ def _may_not_subscribe(who: Conversation, engine: str, constraint: Constraint, s
     if scope > 1 and not rights.allows("wide"):
         return f"the rights of {who.principal_name!r} end at the cluster: subscribe with scope='cluster'"
     try:
-        is_wide = engine == "constraint" and required_atom(make_want(engine, constraint, scope)) == ANY_STRUCTURED
+        is_wide = engine == "constraint" and ANY_STRUCTURED in required_atoms(make_want(engine, constraint, scope))
     except InvalidConstraint:
         return None  # the core says what is wrong with it
     if is_wide and not rights.allows("everything"):
@@ -254,10 +253,7 @@ def _advertise(who: Conversation, frame: AskAdvertise) -> None:
 
 
 def _withdraw(who: Conversation, frame: AskWithdraw) -> None:
-    refusals = who.advert_refusals
     who.give(Withdraw(who.session, frame.name))
-    if who.advert_refusals == refusals:
-        who.say(TellAdvertised(frame.name))
 
 
 def _query(who: Conversation, frame: AskQuery) -> None:

@@ -66,6 +66,7 @@ from veena.core.service_boundary import Resume as ResumeEffect
 from veena.core.session_boundary import CaughtUp, Unanswered
 from veena.core.settings import Settings
 from veena.core.wire import encode
+from veena.runtime.access_events import AccessEvents
 from veena.runtime.conversation import Conversation
 from veena.runtime.conversation_asks import answer_frames
 from veena.runtime.conversation_past import TELLS
@@ -108,6 +109,9 @@ class ConversationStatistics:
     #: Events handed to clients, and withheld from them because they may not read them.
     delivered: int
     withheld: int
+    #: Who came in and what was refused: as often as others were told of it, and as often as that was too much.
+    access_told: int = 0
+    access_untold: int = 0
 
 
 @lru_cache(maxsize=1024)
@@ -148,6 +152,8 @@ class Conversations:
         self.tables: LogService | None = None
         #: What clients stage before it is published.
         self.staging: Staging | None = None
+        #: Who tells others who came in and who was refused, if anybody.
+        self.access: AccessEvents | None = None
         self.audience = Audience()
         self._next = 0
         self._dirty: list[Conversation] = []
@@ -218,6 +224,8 @@ class Conversations:
             who = sessions.get(getattr(effect, "session", 0))
             if who is not None:
                 tellers[type(effect)](who, effect)
+            elif type(effect) is Welcome and self.access is not None and effect.session == self.access.session:
+                self.access.welcomed(effect)
         self.finish()
 
     def drain(self, urls: Sequence[str], reason: str = "this broker stops") -> None:
@@ -248,6 +256,8 @@ class Conversations:
             self.lost,
             self._delivered,
             self._withheld,
+            0 if self.access is None else self.access.told,
+            0 if self.access is None else self.access.untold,
         )
 
     # --- events ---
@@ -327,7 +337,6 @@ class Conversations:
         who.subscription_refused(effect.subscription, effect.reason)
 
     def _advert_refused(self, who: Conversation, effect: AdvertRefused) -> None:
-        who.advert_refusals += 1
         who.say(TellAdvertRefused(effect.name, "invalid", effect.reason[:MAX_REASON]))
 
     # --- the conversations' side ---

@@ -29,6 +29,7 @@ from veena.core.frames import MAX_URL
 from veena.core.log_frames import MAX_TOLD_BROKERS, BrokerPlace
 from veena.core.settings import SECOND_NS
 from veena.errors import ConfigError
+from veena.runtime.access_events import AccessEvents
 from veena.runtime.config import RELOADABLE, Config, changes
 from veena.runtime.conversations import Conversations, ConversationStatistics
 from veena.runtime.driver import Driver, FromDisk
@@ -178,6 +179,8 @@ class Node:
             self._clients = Conversations(driver, driver.broker.identity, driver.settings, users)
             self._clients.batches = driver.recorder is None
             self._clients.label_of = self._label_of
+            if self.config.tables.auth.tell:
+                self._clients.access = AccessEvents(self._clients, self.config.name)
             self._clients.reports = {
                 "status": lambda: status(self),
                 "map": lambda: json.dumps(self.topology()).encode(),

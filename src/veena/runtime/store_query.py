@@ -21,6 +21,7 @@ from veena.core.disk import Disk, Entry, Identity, Registered
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
 from veena.errors import RemoteProtocolError, StoreError
 from veena.event import EventId
+from veena.runtime.store_adverts import ATTENDED, read_adverts
 from veena.runtime.store_faults import DROP_DAMAGED
 from veena.runtime.store_file import connect
 from veena.runtime.store_notes import read_notes
@@ -177,6 +178,9 @@ class StoreQuery:
             floor = disk.floors.setdefault(inbox, {})
             floor[publisher, unsigned(incarnation), lane] = (unsigned(stamp), sequence)
         disk.entries = sorted(self._needed(standing, disk), key=lambda entry: entry.offset)
+        for held in read_adverts(self._connection):
+            disk.shelved[held.home, held.advert.client, held.advert.name] = held
+        disk.attended_ns = _meta(self._connection, ATTENDED) or 0
         if notes:
             disk.noted = read_notes(self._connection)
         return disk

@@ -1,7 +1,7 @@
 """Looking through a whole store, and giving up what is damaged in it and nothing else.
 
 A page that SQLite cannot read ends in an error when the file is opened: for that there are backups. What this finds
-beyond are events whose checksum is wrong. Each belongs to one entry or one second copy: the rest of the file is as good
+beyond are events and advertisements whose checksum is wrong. Each is one row by itself: the rest of the file is as good
 as before.
 """
 
@@ -20,13 +20,14 @@ from veena.runtime.store_schema import check_ours
 
 #: Nobody waits for a broker that starts here.
 PATIENT_SECONDS = 3600.0
-#: The tables that hold events or notes of them, with the column that addresses a row and the one that is checked.
+#: The tables whose rows have a checksum, with the column that addresses a row and the one that is checked.
 _HOLDERS = (
     ("log", "offset", "frame"),
     ("kept", "number", "frame"),
     ("passed", "number", "frame"),
     ("notes", "number", "notes"),
     ("staged", "number", "frames"),
+    ("adverts", "number", "advert"),
 )
 
 
@@ -54,7 +55,7 @@ def look(path: Path, seconds: float = PATIENT_SECONDS) -> list[StoreError]:
 
 
 def repair(path: Path) -> list[str]:
-    """Give up the events that are damaged; which these were. No broker may have the store open."""
+    """Give up the rows that are damaged; which these were. No broker may have the store open."""
     file = open_file(path, PATIENT_SECONDS)
     try:
         connection = file.connection

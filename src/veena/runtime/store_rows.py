@@ -18,6 +18,7 @@ import msgspec
 
 from veena.address import Address, format_address, identifiers, parse_address
 from veena.core.disk import (
+    Attended,
     Entries,
     Entry,
     EventKey,
@@ -32,8 +33,11 @@ from veena.core.disk import (
     Reached,
     Registered,
     Released,
+    ShelfKey,
+    Shelved,
     Skip,
     Stream,
+    Unshelved,
     Write,
 )
 from veena.core.durable import ARRIVING, OPEN
@@ -41,11 +45,15 @@ from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
 from veena.core.stage_boundary import Staged, StageWrite
 from veena.matching.engine import Constraint
 from veena.runtime import store_staging
+from veena.runtime.store_adverts import ATTENDED, DELETE_ADVERT, SET_ADVERT, advert_row
+from veena.runtime.store_adverts import key_row as advert_key
 from veena.runtime.store_schema import signed
 from veena.runtime.store_standing import Standing
 
 #: What the core holds in memory as well, so that the latest of it can be written later where the disk failed.
-STATE = (Identity, Known, Progress, Registered, Reached, Forgotten)
+STATE = (Identity, Known, Progress, Registered, Reached, Forgotten, Shelved, Unshelved)
+#: What is not worth a sync of its own.
+UNSYNCED = (Noted, Attended)
 
 Row = tuple[int | str | bytes | None, ...]
 
@@ -68,6 +76,7 @@ _SET_KEPT = """INSERT INTO kept (publisher, incarnation, stamp, sequence, checks
 _SET_REGISTERED = "INSERT OR REPLACE INTO registered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SET_REACHED = "INSERT OR REPLACE INTO reached VALUES (?, ?)"
 _SET_FLOOR = "INSERT OR REPLACE INTO floors VALUES (?, ?, ?, ?, ?, ?)"
+_SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _SET_IDENTITY = "INSERT OR REPLACE INTO identity VALUES (1, ?, ?, ?)"
 
 
@@ -101,6 +110,9 @@ class Batch:
         self._unreached: dict[int, None] = {}
         self._reached: dict[int, int] = {}
         self._floors: dict[int, dict[Stream, Place]] = {}
+        self._unshelved: dict[ShelfKey, None] = {}
+        self._shelved: dict[ShelfKey, Shelved] = {}
+        self._attended: Attended | None = None
         #: What is written as records are.
         self.noted: list[Noted] = []
         #: What becomes of staged batches, in order.
@@ -195,6 +207,18 @@ class Batch:
             self._reached.pop(inbox, None)
             self._floors.pop(inbox, None)
 
+    def _shelve(self, write: Shelved) -> None:
+        self._shelved[write.home, write.advert.client, write.advert.name] = write
+        self.size += len(write.advert.properties) + len(write.advert.xml)
+
+    def _unshelve(self, write: Unshelved) -> None:
+        key = (write.home, write.client, write.name)
+        self._unshelved[key] = None
+        self._shelved.pop(key, None)
+
+    def _attend(self, write: Attended) -> None:
+        self._attended = write
+
     def _note(self, write: Noted) -> None:
         self.noted.append(write)
 
@@ -222,6 +246,8 @@ class Batch:
         if self._identity is not None:
             mine = self._identity
             connection.execute(_SET_IDENTITY, (mine.name, format_address(mine.address), signed(mine.incarnation)))
+        if self._attended is not None:
+            connection.execute(_SET_META, (ATTENDED, self._attended.at_ns))
         for write in self._staging:
             store_staging.write(connection, write)
 
@@ -242,6 +268,8 @@ class Batch:
         floors = chain.from_iterable(
             ((inbox, *each) for each in floor.items()) for inbox, floor in self._floors.items()
         )
+        yield DELETE_ADVERT, [advert_key(key) for key in self._unshelved]
+        yield SET_ADVERT, [advert_row(held) for held in self._shelved.values()]
         yield _SET_FLOOR, [(inbox, *stream_row(stream), *place_row(place)) for inbox, stream, place in floors]
 
     def _checked(self, frame: EventFrame) -> tuple[int, bytes]:
@@ -283,6 +311,9 @@ _ADD: dict[type[Write], Callable[[Batch, Any], None]] = {
     Registered: Batch._register,
     Reached: Batch._reach,
     Forgotten: Batch._forget,
+    Shelved: Batch._shelve,
+    Unshelved: Batch._unshelve,
+    Attended: Batch._attend,
     Noted: Batch._note,
     **dict.fromkeys(store_staging.STAGE_WRITES, Batch._stage),
 }

@@ -105,8 +105,15 @@ _VERSION_3: Migration = (
        PRIMARY KEY (owner, query)) WITHOUT ROWID""",
 )
 
+#: What is advertised (`store_adverts`).
+_VERSION_4: Migration = (
+    # `home` is empty for those of the broker's own clients. `left_ns`: since when the client, or the home, is away.
+    """CREATE TABLE adverts (number INTEGER PRIMARY KEY, home TEXT NOT NULL, client TEXT NOT NULL, name TEXT NOT NULL,
+       left_ns INTEGER NOT NULL, checksum INTEGER NOT NULL, advert BLOB NOT NULL, UNIQUE (home, client, name))""",
+)
+
 #: Migration n leads from version n to n + 1. What was released is never changed, only followed by another.
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

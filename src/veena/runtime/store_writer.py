@@ -5,11 +5,11 @@ are answered in their order, after the sync. A transaction that fails is tried a
 write, or one that is too large for what is left of the disk, takes nobody else with it.
 
 Of a ticket that failed nothing is kept but the latest *state* (who the broker is, how far everybody is, which durable
-subscriptions there are): the core goes on with that in memory whatever the disk does, so it goes along with the next
-transaction that succeeds. Events never do: their publishers were told that they were not taken.
+subscriptions there are, what is advertised): the core goes on with that in memory whatever the disk does, so it goes
+along with the next transaction that succeeds. Events never do: their publishers were told that they were not taken.
 
 The invariant: what was answered `Stored` is synced, whole; what was answered `StoreFailed` left no event. Notes alone
-(`Noted`) are not synced: nobody waits for them.
+(`Noted`) and signs of life (`Attended`) are not synced: nobody waits for them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from veena.core.disk import (
     Progress,
     Reached,
     Registered,
+    ShelfKey,
+    Shelved,
+    Unshelved,
     Write,
 )
 from veena.core.event_frame import BACKLOG, EventCodec
@@ -40,7 +43,7 @@ from veena.runtime.store_faults import explained, is_final
 from veena.runtime.store_file import StoreFile
 from veena.runtime.store_records import Record, RecordWriter
 from veena.runtime.store_retention import TRIM_AT, Retention, refusal
-from veena.runtime.store_rows import STATE, Batch
+from veena.runtime.store_rows import STATE, UNSYNCED, Batch
 from veena.runtime.store_standing import Standing
 from veena.runtime.store_trim import ROWS, Trimmer, used_bytes
 
@@ -117,7 +120,7 @@ class Writer:
         self._late_readers: dict[str, int | None] = {}
         self._is_closing = False
         #: The latest state that failed transactions leave to the next one, by what it is about.
-        self._owed: dict[tuple[str, int], Write] = {}
+        self._owed: dict[tuple[str, int | ShelfKey], Write] = {}
         #: Why nothing can be written any more.
         self._dead: str | None = None
         self.trouble: str | None = None
@@ -308,7 +311,7 @@ class Writer:
                         self.records_lost += 1 + len(write.notes)  # what is left is for events
                     elif ticket.refused is None or isinstance(write, STATE):
                         batch.add(write)
-                        is_synced = is_synced or type(write) is not Noted
+                        is_synced = is_synced or type(write) not in UNSYNCED
             if is_full:
                 self.records_lost += sum(1 + len(each.notes) for each in records if type(each) is Noted)
                 records = [each for each in records if type(each) is not Noted]
@@ -414,6 +417,10 @@ class Writer:
             elif isinstance(write, Registered | Forgotten):
                 self._owed.pop(("durable", write.number), None)
                 self._owed["durable", write.number] = write
+            elif isinstance(write, Shelved):
+                self._owed["advert", (write.home, write.advert.client, write.advert.name)] = write
+            elif isinstance(write, Unshelved):
+                self._owed["advert", (write.home, write.client, write.name)] = write
             elif isinstance(write, Identity | Known):
                 self._owed[type(write).__name__, 0] = write
 

@@ -86,6 +86,8 @@ class Principal:
     rights: Rights | None = None
     #: None where nobody vouches for anybody.
     clearances: tuple[str, ...] | None = None
+    #: Its first role.
+    category: str = ""
 
 
 class Users:
@@ -133,7 +135,8 @@ class Users:
         rights = None
         if self._roles:
             rights = Rights(tuple(rule for role in user.roles for rule in self._roles[role]))
-        return Principal(name, user.limits or self._limits, rights, user.clearances)
+        category = user.roles[0] if user.roles else ""
+        return Principal(name, user.limits or self._limits, rights, user.clearances, category)
 
     def _owner(self, hello: ClientHello) -> str:
         """Whose token it is. By its digest: how long that takes tells nothing of the tokens that there are."""

@@ -1,22 +1,31 @@
-"""Aggregate: what all consumers of a domain want of one remote application, as one constraint (AGG-01, AGG-07, AMB-35).
+"""Aggregate: what all consumers of a domain want of one remote domain, as one constraint (AGG-01, AGG-07, AMB-35).
 
 It is the disjunction of their constraints: nothing is lost that anyone wants, and nothing comes that no one does. What
-another constraint covers adds nothing and is left out, so that the aggregate is as long as the domain's interests are
-different, not as its consumers are many. A consumer whose constraint is covered already changes nothing, which is what
-spares the remote side the change (AGG-06, DIS-22); one that leaves takes away what was wanted for its sake alone.
+another constraint on the same application covers adds nothing and is left out, so that the aggregate is as long as the
+domain's interests are different, not as its consumers are many. A consumer whose constraint is covered already changes
+nothing, which is what spares the remote side the change (AGG-06, DIS-22); one that leaves takes away what was wanted
+for its sake alone.
 
 The invariant: the aggregate is true of an event exactly when the constraint of some member is. `covers` may say no when
 it could say yes; then the aggregate is longer than it need be, never wider or narrower.
 
-It is told as texts that each begin with the application's name, so that digests find it by that, and that are short
-enough to be compared with others by every broker (`cover.MAX_TEXT`): a longer one would not cover its members'. Nearly
-always it is one text. Rejected: merging ranges into wider ones (shorter, but no longer exact).
+Every part begins with an application's name, and digests find the whole by these names, so that an application that no
+one asked for stays where it is. A text is short enough to be compared with others by every broker (`cover.MAX_TEXT`): a
+longer one would not cover its members'. Nearly always one is enough. What is longer is divided in two by a hash of the
+applications' names, and each half again as long as it has to be; the constraints on one application by their own. So
+the division follows from the wishes alone: two services of a domain divide alike, and one more wish changes one text.
+
+Rejected: filling texts one after another. They are a third fewer, but one wish more shifts all that come after it, or,
+with a memory of who is where, two services divide differently and both are told. Rejected: merging ranges into wider
+ones (shorter, but no longer exact).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
 
 from veena import matching
 from veena.errors import InvalidConstraint
@@ -26,6 +35,8 @@ from veena.services.wording import quoted
 
 #: Consumers of one domain that share an interest in one application.
 MAX_MEMBERS = 1 << 16
+#: Applications in one text: as many as the index of a broker has rows for it, and a digest atoms.
+MAX_TOGETHER = 64
 #: Different constraints that a new one is compared with; beyond it one is told without asking who covers it.
 MAX_COMPARED = 256
 EVERYTHING = "TRUE"
@@ -54,16 +65,90 @@ def either(constraints: Sequence[str]) -> str:
 
 
 class Aggregate:
-    """The members' constraints and their disjunction."""
+    """The wishes of a domain for the applications of another one, and their disjunction."""
 
-    def __init__(self, application: str) -> None:
-        self.application = application
-        self._prefix = within(application)
+    def __init__(self) -> None:
+        self._wishes: dict[str, Wishes] = {}
+        self._texts: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """Members, one for each application that it wants something of."""
+        return sum(map(len, self._wishes.values()))
+
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        """Whether there is this member of this application."""
+        application, member = key
+        return application in self._wishes and member in self._wishes[application]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The aggregate: an event is wanted when one of these is true of it."""
+        return self._texts
+
+    @property
+    def applications(self) -> tuple[str, ...]:
+        return tuple(sorted(self._wishes))
+
+    @property
+    def distinct(self) -> int:
+        """How many different constraints the members have."""
+        return sum(wishes.distinct for wishes in self._wishes.values())
+
+    @property
+    def told(self) -> int:
+        """How many of them the aggregate consists of."""
+        return sum(len(wishes.told) for wishes in self._wishes.values())
+
+    def add(self, application: str, member: str, constraint: str) -> Change | None:
+        """A member wants this of an application, and no longer what it wanted of it before; what changes, if anything.
+
+        Raises InvalidConstraint, and then changes nothing.
+        """
+        wishes = self._wishes.get(application) or Wishes()
+        is_changed = wishes.add(member, constraint)
+        self._wishes[application] = wishes
+        return self._changed() if is_changed else None
+
+    def remove(self, application: str, member: str) -> Change | None:
+        """A member wants nothing more of an application; what changes, or None when nothing does."""
+        wishes = self._wishes.get(application)
+        is_changed = wishes is not None and wishes.remove(member)
+        if wishes is not None and not len(wishes):
+            del self._wishes[application]
+        return self._changed() if is_changed else None
+
+    def _changed(self) -> Change | None:
+        before = self._texts
+        parts = [(application, self._wishes[application].part(application)) for application in sorted(self._wishes)]
+        self._texts = tuple(sorted(self._written(parts))) if parts else ()
+        added = tuple(text for text in self._texts if text not in before)
+        dropped = tuple(text for text in before if text not in self._texts)
+        return Change(added, dropped) if added or dropped else None
+
+    def _written(self, parts: list[tuple[str, str]], depth: int = 0) -> Iterator[str]:
+        """One text for the parts of these applications, or several: what is wanted of one stays together if it can."""
+        if len(parts) == 1:
+            application, _ = parts[0]
+            yield from _divided(application, self._wishes[application].widest())
+        elif len(parts) <= MAX_TOGETHER and sum(len(f"({part}) or ") for _, part in parts) <= MAX_TEXT + len(" or "):
+            yield " or ".join(f"({part})" for _, part in parts)
+        else:
+            for bit in (0, 1):
+                half = [each for each in parts if _bits(each[0]) >> depth & 1 == bit]
+                if half:
+                    yield from self._written(half, depth + 1)
+
+
+class Wishes:
+    """What the members want of one application: the widest of their constraints cover all others."""
+
+    def __init__(self) -> None:
         self._members: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         #: The constraints that are told: every other one is covered by these.
-        self._told: dict[str, None] = {}
-        self._texts: tuple[str, ...] = ()
+        self.told: dict[str, None] = {}
+        #: What is told as one text, until it changes.
+        self._part = ""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -72,29 +157,26 @@ class Aggregate:
         return member in self._members
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The aggregate: an event is wanted when one of these is true of it."""
-        return self._texts
-
-    @property
     def distinct(self) -> int:
         """How many different constraints the members have."""
         return len(self._counts)
 
-    @property
-    def told(self) -> int:
-        """How many of them the aggregate consists of."""
-        return len(self._told)
+    def widest(self) -> list[str]:
+        """The constraints that are told, in order."""
+        return [EVERYTHING] if EVERYTHING in self.told else sorted(self.told)
 
-    def add(self, member: str, constraint: str) -> Change | None:
-        """A member wants this, and no longer what it wanted before; what changes, or None when nothing does.
+    def part(self, application: str) -> str:
+        """All of them as one constraint on the application's events, however long."""
+        if not self._part:
+            self._part = _joined(application, self.widest())
+        return self._part
 
-        Raises InvalidConstraint, and then changes nothing.
-        """
+    def add(self, member: str, constraint: str) -> bool:
+        """A member wants this, and no longer what it wanted before; whether something else may be told then."""
         parse_constraint(constraint)
         wanted = constraint.strip() or EVERYTHING
         if self._members.get(member) == wanted:
-            return None
+            return False
         if member not in self._members and len(self._members) >= MAX_MEMBERS:
             raise InvalidConstraint(constraint, 0, f"{MAX_MEMBERS} members: no more can share one aggregate")
         former = self._members.get(member)
@@ -104,68 +186,67 @@ class Aggregate:
             self._tell(wanted)
         if former is not None:
             self._release(former)
-        return self._changed()
+        self._part = ""
+        return True
 
-    def remove(self, member: str) -> Change | None:
-        """A member wants nothing more; what changes, or None when nothing does."""
+    def remove(self, member: str) -> bool:
+        """A member wants nothing more; whether it wanted something."""
         former = self._members.pop(member, None)
-        if former is None:
-            return None
-        self._release(former)
-        return self._changed()
+        if former is not None:
+            self._release(former)
+            self._part = ""
+        return former is not None
 
     def _release(self, constraint: str) -> None:
         self._counts[constraint] -= 1
         if self._counts[constraint]:
             return
         del self._counts[constraint]
-        if constraint not in self._told:
+        if constraint not in self.told:
             return
-        del self._told[constraint]
+        del self.told[constraint]
         for each in sorted(self._counts):
-            if each not in self._told and not self._is_covered(each):
+            if each not in self.told and not self._is_covered(each):
                 self._tell(each)
 
     def _tell(self, constraint: str) -> None:
-        if len(self._told) <= MAX_COMPARED:
-            for other in list(self._told):
+        if len(self.told) <= MAX_COMPARED:
+            for other in list(self.told):
                 if matching.covers("constraint", constraint, other):
-                    del self._told[other]
-        self._told[constraint] = None
+                    del self.told[other]
+        self.told[constraint] = None
 
     def _is_covered(self, constraint: str) -> bool:
         """Whether the constraints that are told are surely true of all that this one is true of."""
-        if constraint in self._told or len(self._told) > MAX_COMPARED:
-            return constraint in self._told
-        if any(matching.covers("constraint", other, constraint) for other in self._told):
+        if constraint in self.told or len(self.told) > MAX_COMPARED:
+            return constraint in self.told
+        if any(matching.covers("constraint", other, constraint) for other in self.told):
             return True
-        whole = " or ".join(f"({each})" for each in self._told)
+        whole = " or ".join(f"({each})" for each in self.told)
         return bool(whole) and len(whole) <= MAX_TEXT and matching.covers("constraint", whole, constraint)
 
-    def _changed(self) -> Change | None:
-        before, self._texts = self._texts, self._written()
-        if before == self._texts:
-            return None
-        added = tuple(text for text in self._texts if text not in before)
-        dropped = tuple(text for text in before if text not in self._texts)
-        return Change(added, dropped)
 
-    def _written(self) -> tuple[str, ...]:
-        if EVERYTHING in self._told:
-            return (self._prefix,)
-        texts: list[str] = []
-        parts: list[str] = []
-        size = 0
-        for each in sorted(self._told):
-            part = f"({each})"
-            if parts and size + len(part) > MAX_TEXT:
-                texts.append(self._joined(parts))
-                parts = []
-            size = (size if parts else len(self._prefix) + len(" and ()")) + len(part) + len(" or ")
-            parts.append(part)
-        if parts:
-            texts.append(self._joined(parts))
-        return tuple(texts)
+def _divided(application: str, constraints: list[str], depth: int = 0) -> Iterator[str]:
+    """One text for these constraints on an application, or several."""
+    text = _joined(application, constraints)
+    if len(constraints) == 1 or len(text) <= MAX_TEXT:
+        yield text
+        return
+    for bit in (0, 1):
+        half = [each for each in constraints if _bits(each) >> depth & 1 == bit]
+        if half:
+            yield from _divided(application, half, depth + 1)
 
-    def _joined(self, parts: list[str]) -> str:
-        return f"{self._prefix} and ({' or '.join(parts)})"
+
+@lru_cache(maxsize=1 << 14)
+def _bits(text: str) -> int:
+    """What a text is sorted by: no two have the same."""
+    return int.from_bytes(blake2b(text.encode()).digest(), "big")
+
+
+def _joined(application: str, constraints: list[str]) -> str:
+    """The disjunction of constraints that have been read before."""
+    named = f"$domain_name == {quoted(application)}"
+    if constraints == [EVERYTHING]:
+        return named
+    return f"{named} and ({' or '.join(f'({each})' for each in constraints)})"

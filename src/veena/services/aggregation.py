@@ -1,4 +1,4 @@
-"""The aggregation service of a domain: one aggregated subscription for each remote application (AGG-01..07, DIS-15).
+"""The aggregation service of a domain: one aggregated subscription for each remote domain (AGG-01..07, DIS-15).
 
 Members tell it what they want of applications in other domains; it subscribes to the disjunction, and the members
 subscribe for themselves. To the mesh these are subscriptions like any other. The members' are covered by the aggregate,
@@ -6,8 +6,9 @@ so by the mesh's own rule only that one is told outside: one consumer at the rem
 crosses once and is matched again here against each member's own constraint (AGG-02). Nothing is published again, so
 whatever the mesh promises (once, in order, also to who was away) still holds.
 
-The aggregate is changed make-before-break: the new one is acknowledged before the old one goes. Should the service die,
-its subscription lingers, goes, and the members' own constraints climb by themselves: the price is a few wants more.
+The aggregate is changed make-before-break: the new one is acknowledged before the old one goes. What comes while a
+change is on its way waits for it, and all of that is the next change together. Should the service die, its subscription
+lingers, goes, and the members' own constraints climb by themselves: the price is a few wants more.
 Members tell their interest again from time to time, so that a service that is new, or a second one, has them all.
 
 The subscriptions are held by a client of their own whose device is `none`: it is sent no events, it only wants them.
@@ -34,8 +35,9 @@ from veena.services.federation import realm_of
 from veena.services.registry import network_of
 from veena.services.trader_messages import MESSAGING
 
-#: Applications whose interests one service aggregates.
-MAX_AGGREGATES = 4096
+#: Applications, and domains that they are in, whose interests one service aggregates.
+MAX_APPLICATIONS = 4096
+MAX_DOMAINS = 512
 #: Interests of one client, so that nobody fills the service alone, and questions that are answered at once; who hears
 #: no answer subscribes by itself, which is what it would have got.
 MAX_OF_CLIENT = 256
@@ -43,25 +45,27 @@ MAX_OPEN = 256
 #: How often leases are looked at.
 SWEEP_S = 2.0
 
-Key = tuple[int, str]
+#: An application and a member that wants something of it.
+Key = tuple[str, str]
 logger = logging.getLogger("veena.services")
 
 
 @dataclass(slots=True)
 class _Held:
-    """One aggregate and what stands for it in the mesh."""
+    """The aggregate of one remote domain and what stands for it in the mesh."""
 
-    aggregate: Aggregate
+    aggregate: Aggregate = field(default_factory=Aggregate)
     #: Members and when their leases end.
-    leases: dict[str, float] = field(default_factory=dict)
+    leases: dict[Key, float] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateStatistics:
+    #: The remote domain, and its applications that something is wanted of.
     network: int
-    application: str
+    applications: tuple[str, ...]
     members: int
     #: Different constraints of the members, those that the aggregate consists of, and the texts that tell it.
     distinct: int
@@ -91,7 +95,7 @@ class AggregationService:
         self._lease_s = lease
         self.network = network_of(client, level)
         self._holder: Client | None = None
-        self._held: dict[Key, _Held] = {}
+        self._held: dict[int, _Held] = {}
         self._requests: Subscription | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         #: How many interests each client has here.
@@ -131,57 +135,66 @@ class AggregationService:
     async def join(self, interest: Interest) -> Joined:
         """A member wants this of a remote application; returns when the aggregate that has it is acknowledged."""
         self._interests += 1
-        key = (interest.network, interest.application)
-        held = self._held.get(key)
-        if held is None:
-            if len(self._held) >= MAX_AGGREGATES:
-                raise VeenaError(f"{MAX_AGGREGATES} applications are aggregated here: no more are taken")
-            held = _Held(Aggregate(interest.application))
-        client, is_new = _client_of(interest.member), interest.member not in held.aggregate
+        held = self._held.get(interest.network) or _Held()
+        key = (interest.application, interest.member)
+        self._check_room(interest, held)
+        client, is_new = _client_of(interest.member), key not in held.aggregate
         if is_new and self._of_client[client] >= MAX_OF_CLIENT:
             raise VeenaError(f"{client!r} has {MAX_OF_CLIENT} interests here: end some of them")
-        change = held.aggregate.add(interest.member, interest.constraint)
-        self._held[key] = held
+        change = held.aggregate.add(interest.application, interest.member, interest.constraint)
+        self._held[interest.network] = held
         self._of_client[client] += is_new
-        held.leases[interest.member] = time.monotonic() + self._lease_s
+        held.leases[key] = time.monotonic() + self._lease_s
         self._changes += change is not None
         self._covered += change is None
         await self._settle(held)
         return Joined(len(held.aggregate), len(held.aggregate.texts), change is not None)
 
+    def _check_room(self, interest: Interest, held: _Held) -> None:
+        if interest.network not in self._held and len(self._held) >= MAX_DOMAINS:
+            raise VeenaError(f"{MAX_DOMAINS} domains are aggregated here: no more are taken")
+        if interest.application in held.aggregate.applications:
+            return
+        if sum(len(each.aggregate.applications) for each in self._held.values()) >= MAX_APPLICATIONS:
+            raise VeenaError(f"{MAX_APPLICATIONS} applications are aggregated here: no more are taken")
+
     async def leave(self, interest: Interest) -> Joined:
         """A member wants nothing more of it."""
-        held = self._held.get((interest.network, interest.application))
-        if held is None or interest.member not in held.aggregate:
+        held = self._held.get(interest.network)
+        key = (interest.application, interest.member)
+        if held is None or key not in held.aggregate:
             return Joined(0 if held is None else len(held.aggregate), 0, False)
         self._removed += 1
-        change = self._remove(held, interest.member)
+        change = self._remove(held, key)
         await self._settle(held)
         self._forget()
         return Joined(len(held.aggregate), len(held.aggregate.texts), change is not None)
 
-    def _remove(self, held: _Held, member: str) -> Change | None:
-        held.leases.pop(member, None)
+    def _remove(self, held: _Held, key: Key) -> Change | None:
+        held.leases.pop(key, None)
+        application, member = key
         client = _client_of(member)
         self._of_client[client] -= 1
         if not self._of_client[client]:
             del self._of_client[client]
-        return held.aggregate.remove(member)
+        return held.aggregate.remove(application, member)
 
     async def _settle(self, held: _Held) -> None:
         """Make what the mesh is told equal to the aggregate: the new texts first, then away with the old ones."""
         assert self._holder is not None, "the service has been started"
         async with held.lock:
-            for text in held.aggregate.texts:
+            # As it is now: what changes meanwhile is settled by who waits for the lock.
+            texts = held.aggregate.texts
+            for text in texts:
                 if text not in held.subscriptions:
                     held.subscriptions[text] = await self._holder.subscribe(constraint=text)
-            for text in [text for text in held.subscriptions if text not in held.aggregate.texts]:
+            for text in [text for text in held.subscriptions if text not in texts]:
                 await held.subscriptions.pop(text).close()
 
     def _forget(self) -> None:
-        for key, held in list(self._held.items()):
+        for network, held in list(self._held.items()):
             if not len(held.aggregate) and not held.subscriptions and not held.lock.locked():
-                del self._held[key]
+                del self._held[network]
 
     async def _sweep(self) -> None:
         """End what nobody has told again."""
@@ -189,9 +202,9 @@ class AggregationService:
             await asyncio.sleep(min(SWEEP_S, self._lease_s / 2))
             now = time.monotonic()
             for held in list(self._held.values()):
-                gone = [member for member, until in held.leases.items() if until < now]
-                for member in gone:
-                    self._remove(held, member)
+                gone = [key for key, until in held.leases.items() if until < now]
+                for key in gone:
+                    self._remove(held, key)
                 self._expired += len(gone)
                 if gone:
                     try:
@@ -232,10 +245,10 @@ class AggregationService:
     def statistics(self) -> AggregationStatistics:
         aggregates = tuple(
             AggregateStatistics(
-                network, application, len(held.aggregate), held.aggregate.distinct, held.aggregate.told,
+                network, held.aggregate.applications, len(held.aggregate), held.aggregate.distinct, held.aggregate.told,
                 held.aggregate.texts,
             )
-            for (network, application), held in sorted(self._held.items())
+            for network, held in sorted(self._held.items())
         )  # fmt: skip
         return AggregationStatistics(
             self.network, aggregates, self._interests, self._covered, self._changes, self._removed, self._expired,

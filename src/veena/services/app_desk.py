@@ -93,6 +93,8 @@ class Desk:
         self._state: State = "running"
         self._transitions: deque[State] = deque(["running"], maxlen=MAX_TRANSITIONS)
         self._is_paused = self._is_stopped = False
+        #: Why nobody may steer now, whoever drives; empty while they may.
+        self.closed = ""
         #: Called, in any thread, when a command waits for the computation.
         self.on_news = on_news
         self._guard = threading.Lock()
@@ -151,6 +153,8 @@ class Desk:
                 self._lock.stay(command.by, now_ns)
                 return None
             self._lock.touch(command.by, now_ns)
+            if self.closed and command.verb not in ("query", "release"):
+                return self._answer(now_ns, self.closed)
             match command.verb:
                 case "query":
                     return self._answer(now_ns, views=self._views())

@@ -58,6 +58,8 @@ MAX_WAITING = 1024
 MAX_ANSWERING = 256
 #: How often to look whether another program of the name has gone.
 LOOK_S = 0.5
+#: How often to look whether another program has come to have the same name: a network that was parted is whole again.
+ALONE_S = 15.0
 #: How often to look whether all has been said when the program ends.
 POLL_S = 0.005
 #: How long the last words may take when the program ends.
@@ -128,6 +130,7 @@ class Application:
         self._wake, self._news = asyncio.Event(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sender: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._answering: set[asyncio.Task[None]] = set()
 
     # --- coming and going ---
@@ -148,7 +151,26 @@ class Application:
             await commands.close()
             await asyncio.sleep(2 * LOOK_S * random.random())
         self._sender = self._loop.create_task(self._send_all())
+        self._watcher = self._loop.create_task(self._watch_alone())
         return self
+
+    async def _watch_alone(self) -> None:
+        """While there is another program of this name neither is steered: a command would reach both."""
+        while True:
+            await asyncio.sleep(ALONE_S)
+            try:
+                others = await self._others(is_offered=True)
+            except VeenaError:
+                continue  # the broker is away: nobody steers either
+            was_closed = bool(self.desk.closed)
+            self.desk.closed = ""
+            if others:
+                self.desk.closed = (
+                    f"{self.name!r} runs twice, also as client {others[0].client!r} in network {others[0].network}:"
+                    " end one of the two where it runs"
+                )
+            if bool(others) and not was_closed:
+                logger.warning("application %s is not steered: %s", self.name, self.desk.closed)
 
     async def _wait_alone(self, deadline: float) -> None:
         """Two programs of one name would both obey, with a wheel each. The offer of one that died goes: wait for it."""
@@ -188,9 +210,10 @@ class Application:
                 await self._registry.withdraw(self.name)
         except (TimeoutError, VeenaError) as error:
             logger.info("application %s could not say goodbye: %s", self.name, error)
-        if self._sender is not None:
-            self._sender.cancel()
-            await asyncio.gather(self._sender, return_exceptions=True)
+        tasks = [task for task in (self._sender, self._watcher) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._loop = None
 
     async def __aenter__(self) -> Application:

@@ -17,6 +17,7 @@ from typing import Literal
 from veena.client import Client
 from veena.errors import Refused
 from veena.services.access import AccessControl
+from veena.services.access_service import AccessService, AccessStatistics
 from veena.services.aggregation import AggregationService, AggregationStatistics
 from veena.services.registry import Registry, RegistryStatistics, network_of
 from veena.services.resolver import Resolver, ResolverStatistics
@@ -33,6 +34,7 @@ class DomainStatistics:
     resolver: ResolverStatistics
     subscriptions: SubscriptionStatistics
     aggregation: AggregationStatistics
+    access: AccessStatistics
     trader: TraderStatistics
 
 
@@ -58,7 +60,7 @@ class DomainServices:
         self.resolver = Resolver(client, types, level=level)
         self.subscriptions = SubscriptionService(client, level=level)
         self.aggregation = AggregationService(client, level=level)
-        self.access = access or AccessControl()
+        self.access = AccessService(client, access, level=level)
         #: What answers for the registry.
         self.trader = Trader(client, name, links=links, types=types, back_end=back_end, level=level)
         self.name = self.trader.name
@@ -69,6 +71,7 @@ class DomainServices:
     async def __aenter__(self) -> DomainServices:
         try:
             await self._stack.enter_async_context(self.aggregation)
+            await self._stack.enter_async_context(self.access)
             await self._stack.enter_async_context(self.trader)
         except BaseException:
             await self._stack.aclose()
@@ -102,5 +105,6 @@ class DomainServices:
             self.resolver.statistics(),
             self.subscriptions.statistics(),
             self.aggregation.statistics(),
+            self.access.statistics(),
             self.trader.statistics(),
         )

@@ -1,10 +1,10 @@
 """The registry of a domain, as applications see it: offers are exported and withdrawn (DIS-02, DIS-11, TRD-05).
 
-There is no table anywhere but in the mesh. An offer is an advertisement of the application's own client: it stands at
-the client's broker and at the controllers of all units around it, so that the loss of one broker loses no offer of
-others; it goes when the client withdraws it or leaves, and when the client is lost, after a short lease. A client that
-attaches elsewhere, because its broker died, advertises again by itself. Should that be in another domain, the network
-number in its offers is another one too, and the registry says them anew.
+There is no table anywhere but in the mesh. An offer is an advertisement of the application's own client: it stands, on
+disk, at the client's broker and at the controllers of all units around it, so that neither the loss of one broker nor a
+restart of all loses an offer; it goes when the client withdraws it or leaves, and when the client is lost, after a
+short lease. A client that attaches elsewhere, because its broker died, advertises again by itself. Should that be in
+another domain, the network number in its offers is another one too, and the registry says them anew.
 
 Rejected: a registry process with a database. It would be one more thing to lose, and it would remember who is gone.
 """

@@ -244,7 +244,9 @@ class Trial:
         #: Brokers that a frame with a query came to.
         self.asked: list[Address] = []
         self.answers: dict[int, Answer | QueryRefused] = {}
+        #: How many were taken or withdrawn in all, and whose taking is not told yet.
         self.advertised = 0
+        self._untold: dict[tuple[int, str], None] = {}
         self._asked = 0
         self.sessions: dict[Address, int] = {}
         self.world.on_client = self._told
@@ -260,12 +262,16 @@ class Trial:
         self.world.run_until(self.world.now_ns + time_ns)
 
     def advertise(self, services: Sequence[Service]) -> None:
-        self.advertised = 0
         for each in services:
             given = Advertise(self.sessions[each.home], each.name, each.scope, each.properties, each.xml)
+            self._untold[given.session, given.name] = None
             self.world.give(each.home, given)
-        if self.advertised != len(services):
-            raise VeenaError(f"{self.advertised} of {len(services)} advertisements were taken")
+        patience = DEADLINE_MS * MILLISECOND_NS // STEP_NS
+        while self._untold and patience:  # the disks take their time
+            self.run(STEP_NS)
+            patience -= 1
+        if self._untold:
+            raise VeenaError(f"{len(self._untold)} of {len(services)} advertisements were not taken")
 
     def ask(self, asker: Address, wish: Wish, realm: int, full: bool = True) -> Answer:
         """Put a query and wait for its answer."""
@@ -291,6 +297,7 @@ class Trial:
             self.answers[effect.number] = effect
         elif isinstance(effect, Advertised):
             self.advertised += 1
+            self._untold.pop((effect.session, effect.name), None)
         elif isinstance(effect, AdvertRefused):
             raise VeenaError(f"advertisement {effect.name!r} was refused: {effect.reason}")
 

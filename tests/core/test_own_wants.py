@@ -1,0 +1,208 @@
+"""One table for all offices of a broker, against plain dicts; what a subscription costs (PPP-04, PPP-05, CLI-09)."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veena.core.boundary import ClientUp, Subscribe, Unsubscribe
+from veena.core.clients import Clients
+from veena.core.digest import DIGEST_LEVEL, make_parts
+from veena.core.interest_frames import Version
+from veena.core.map import NetworkMap
+from veena.core.numbered import Numbered
+from veena.core.own_wants import Due, OwnWants
+from veena.core.profiles import Profiles
+from veena.core.settings import SECOND_NS, Settings
+from veena.core.speaker import MAX_BATCH, MAX_STALE_NS, MAX_SURPLUS, SMALL_DIGEST
+from veena.core.want import Want, make_want
+
+HOST = (0, 0, 0, 0)
+LEVELS = 4
+WANTS = [make_want("topic", f"topic-{number}", LEVELS) for number in range(6)]
+STEPS = st.tuples(
+    st.sampled_from(("open", "close", "appoint", "dismiss", "tell", "untell", "take")),
+    st.integers(0, DIGEST_LEVEL),
+    st.sampled_from(WANTS),
+    st.integers(1, 3),
+)
+
+
+class Model:
+    """The same, said in plain dicts."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self.due: list[dict[bytes, None]] = [{} for _ in range(DIGEST_LEVEL + 1)]
+        self.told: list[dict[bytes, Version]] = [{} for _ in range(DIGEST_LEVEL)]
+        self.digested: dict[bytes, None] = {}
+
+    def step(self, own: OwnWants, what: str, level: int, want: Want, number: int) -> None:
+        is_open = level in self.open
+        if what == "open" and not is_open:
+            self.open.add(level)
+            own.open(level)
+        elif what == "close" and is_open:
+            self.open.remove(level)
+            self.due[level].clear()
+            if level == DIGEST_LEVEL:
+                self.digested.clear()
+            own.close(level)
+        elif what == "appoint" and is_open:
+            self.due[level][want.key] = None
+            own.appoint(want, level)
+        elif what == "dismiss" and want.key in self.due[level]:
+            del self.due[level][want.key]
+            own.dismiss(want.key, level)
+        elif what == "tell" and level < DIGEST_LEVEL:
+            self.told[level][want.key] = (1, HOST, number)
+            own.tell(want, level, (1, HOST, number))
+        elif what == "untell" and level < DIGEST_LEVEL:
+            self.told[level].pop(want.key, None)
+            own.untell(want.key, level)
+        elif what == "take" and DIGEST_LEVEL in self.open:
+            fresh = own.take_untold()
+            assert {each.key for each in fresh} <= self.due[DIGEST_LEVEL].keys()
+            self.digested.update(dict.fromkeys(each.key for each in fresh))
+
+    def compare(self, own: OwnWants) -> None:
+        own.check()
+        for level, due in enumerate(self.due):
+            assert {want.key for want in own.due(level)} == due.keys()
+            assert own.due_count(level) == len(due) == len(Due(own, level))
+        for level, told in enumerate(self.told):
+            assert {want.key: version for want, version in own.rows(level)} == told
+            assert [own.version(want.key, level) for want in WANTS] == [told.get(want.key) for want in WANTS]
+            if level in self.open:
+                assert {want.key for want in own.untold(level)} == self.due[level].keys() - told.keys()
+                assert {want.key for want, _ in own.unfounded(level)} == told.keys() - self.due[level].keys()
+        assert self.due[DIGEST_LEVEL].keys() - self.digested.keys() <= {w.key for w in own.untold(DIGEST_LEVEL)}
+        missing = self.digested.keys() - self.due[DIGEST_LEVEL].keys()
+        assert not missing or own.surplus, "a digest knows that it holds too much"
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_one_table_says_what_six_would(steps: list[tuple[str, int, Want, int]]) -> None:
+    """PPP-05: an office tells differences, so these are what is kept."""
+    own, other, model = OwnWants(), OwnWants(), Model()
+    for what, level, want, number in steps:
+        model.step(own, what, level, want, number)
+        other.tell(want, 0, (1, HOST, 1))  # a want that stands in another broker's table stands here by itself
+        model.compare(own)
+        other.check()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.one_of(st.integers(0, 40), st.integers(0, 2**32 - 1))), max_size=80))
+def test_numbers_in_a_row_and_others(steps: list[tuple[bool, int]]) -> None:
+    """PRF-06: a client numbers its subscriptions as it likes."""
+    found, model = Numbered(), dict[int, Want]()
+    for more, number in steps:
+        if more and number not in model:
+            found[number] = model[number] = WANTS[number % len(WANTS)]
+        elif not more and number in model:
+            assert found.pop(number) is model.pop(number)
+        found.check()
+        assert dict(found.items()) == model and len(found) == len(model)
+        assert (number in found) == (number in model)
+
+
+def test_a_far_number_takes_no_room() -> None:
+    found = Numbered()
+    for number in (2**32 - 1, 5_000_000, 1, 0):
+        found[number] = WANTS[0]
+    assert [number for number, _ in found.items()] == [0, 1, 2**32 - 1, 5_000_000]
+
+
+def alone(count: int) -> Profiles:
+    """A broker without a network, a client of which wants so many topics, all told."""
+    profiles = Profiles(NetworkMap(HOST), Settings(), 0)
+    profiles.map_changed(0)
+    profiles.client(ClientUp(1, "many"), 0)
+    for number in range(count):
+        refused = profiles.client(Subscribe(1, number, "topic", f"sensors.0.{number}", LEVELS), 0)
+        assert not refused
+    settle(profiles, 0)
+    return profiles
+
+
+def settle(profiles: Profiles, start: int) -> None:
+    for turn in range(1, 40):
+        profiles.tick(start + turn * SECOND_NS // 8)
+        profiles.news()
+        profiles.active()
+
+
+def test_a_subscription_costs_little() -> None:
+    """CLI-09: a hundred thousand topics at 400 bytes each; here without what a process has around them."""
+    count = 5_000
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        profiles = alone(count)
+        gc.collect()
+        each = (tracemalloc.get_traced_memory()[0] - before) / count
+    finally:
+        tracemalloc.stop()
+    assert len(list(profiles.table.rows(HOST))) == len(list(profiles.table.rows(HOST[:3]))) == count
+    assert each < 320, f"{each:.0f} bytes a subscription"
+
+
+def test_equal_wants_are_one_object() -> None:
+    own = OwnWants()
+    clients = Clients(HOST, own.share)
+    clients.open(1, "one")
+    first = clients.subscribe(1, 1, "topic", "news", LEVELS)
+    own.open(0)
+    own.appoint(first, 0)
+    assert clients.subscribe(1, 2, "topic", "news", LEVELS) is first
+
+
+def test_more_than_a_batch_is_told_in_parts_and_marked_once() -> None:
+    """PPP-05: no mark stands between the parts of one telling, for it would say that the first is all."""
+    count = 2 * MAX_BATCH + 100
+    profiles = Profiles(NetworkMap(HOST), Settings(), 0)
+    profiles.map_changed(0)
+    profiles.client(ClientUp(1, "many"), 0)
+    for number in range(count):
+        profiles.client(Subscribe(1, number, "topic", f"sensors.0.{number}", LEVELS), 0)
+    turn, spoken = 0, []
+    while len(list(profiles.table.rows(HOST))) < count:
+        turn += 1
+        assert turn < 100
+        profiles.tick(turn * SECOND_NS // 8)
+        spoken.append((profiles.table.own.row_count(0), profiles.table.has_spoken(HOST)))
+    assert [rows for rows, _ in spoken if rows] == [MAX_BATCH, 2 * MAX_BATCH, count]
+    assert [marked for rows, marked in spoken if rows] == [False, False, True]
+    profiles.table.check()
+
+
+def test_a_large_digest_is_made_anew_when_much_has_gone() -> None:
+    """PPP-06: until then it lets through more than it need, never less."""
+    count = SMALL_DIGEST + 1000
+    profiles = alone(count)
+    unit, now = HOST[: LEVELS - DIGEST_LEVEL], 100 * SECOND_NS
+    whole = profiles.table.digest(unit)
+    assert whole is not None
+    profiles.client(Subscribe(1, count, "topic", "one more", LEVELS), now)
+    settle(profiles, now)
+    told = profiles.table.digest(unit)
+    assert told is not None and told.parts == tuple(make_parts(profiles.table.own.due(DIGEST_LEVEL)))
+    precise = []
+    for start, stop in ((0, 10), (10, count // MAX_SURPLUS), (count // MAX_SURPLUS, count // MAX_SURPLUS + 10)):
+        for number in range(start, stop):
+            profiles.client(Unsubscribe(1, number), now)
+        now += 20 * SECOND_NS
+        settle(profiles, now)
+        digest = profiles.table.digest(unit)
+        assert digest is not None
+        precise.append(digest.parts == tuple(make_parts(profiles.table.own.due(DIGEST_LEVEL))))
+    assert precise == [False, True, False]
+    assert profiles.speakers.next_wakeup() is not None
+    settle(profiles, now + MAX_STALE_NS)
+    digest = profiles.table.digest(unit)
+    assert digest is not None and digest.parts == tuple(make_parts(profiles.table.own.due(DIGEST_LEVEL)))
+    assert not profiles.table.own.surplus
