@@ -1,8 +1,9 @@
 """200,000 events, 5,000 profiles of all engines, 22 broker processes, archived while it runs, kills; then the audit.
 
-    python benchmarks/pipeline_day.py [--events 200000] [--profiles 5000] [--master local[2]] [--directory DIR] [--json]
+    python benchmarks/pipeline_day.py [--events 200000] [--profiles 5000] [--rate 500] [--directory DIR] [--json]
 
-Exit code 1 when the audit finds anything, or did not see what the clients saw.
+Where it stands is told on standard error, on a terminal in one line, otherwise every ten seconds. Ctrl-C (or TERM) ends
+it with what was reached. Exit code 1 when the audit found anything, did not see what the clients saw, or did not run.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +27,8 @@ from veena.bench.day import Day, Plan, shown
 from veena.runtime.network_file import load_network
 
 NETWORK = Path(__file__).parents[1] / "networks" / "ges-22.toml"
+#: Where it stands is told so often where nobody watches.
+LINE_S = 10.0
 
 
 def main() -> int:
@@ -43,9 +51,14 @@ def main() -> int:
         driver_kills=given.driver_kills, broker_kills=given.broker_kills, master=given.master, seed=given.seed,
     )  # fmt: skip
     network = load_network(given.network, connected=True)
-    with Console(stderr=True).status("starting") as status, tempfile.TemporaryDirectory() as temporary:
-        day = Day(network, given.directory or Path(temporary), plan, status.update)
-        outcome = asyncio.run(day.run())
+    signal.signal(signal.SIGTERM, _interrupt)
+    with progress() as say, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        day = Day(network, given.directory or Path(temporary), plan, say)
+        outcome = day.outcome
+        try:
+            asyncio.run(day.run())
+        except KeyboardInterrupt:
+            print("interrupted; this is what was reached:", file=sys.stderr)
     if given.as_json:
         print(json.dumps(outcome.as_dict()))
     else:
@@ -54,6 +67,31 @@ def main() -> int:
             table.add_row(name, value)
         Console().print(table)
     return 0 if outcome.is_sound else 1
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """One line that changes on a terminal, else a line every now and then with the seconds since the start."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status("starting") as status:
+            yield status.update
+        return
+    begin = time.monotonic()
+    last_told, last_phase = float("-inf"), ""
+
+    def say(text: str) -> None:
+        nonlocal last_told, last_phase
+        now, phase = time.monotonic(), text.split(" ", 1)[0]
+        if now - last_told >= LINE_S or phase != last_phase:
+            last_told, last_phase = now, phase
+            print(f"{now - begin:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    yield say
 
 
 if __name__ == "__main__":

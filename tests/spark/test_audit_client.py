@@ -89,6 +89,22 @@ def test_order_within_a_stream() -> None:
     assert (late.disordered, late.late) == ([], 1)
 
 
+def test_each_durable_subscription_is_a_queue_of_its_own() -> None:
+    """I1: what was kept for one may come behind what another was handed at once, but never behind its own."""
+    stays = [replace(STAY, profile_id=profile, durable=True) for profile in (1, 2)]
+    mine, others = event(1)._replace(profile_id=1), event(2)._replace(profile_id=2)
+    rows = [row(2, 150), row(1, 151)]
+    assert judge("bob", stays, [mine, others], rows).disordered == []
+    plain = judge("bob", [replace(stay, durable=False) for stay in stays], [mine, others], rows)
+    assert [each.id for each, _ in plain.disordered] == ["pub:1:0:1"]
+    same = judge("bob", stays, [mine, others._replace(profile_id=1)], rows)
+    assert [each.id for each, _ in same.disordered] == ["pub:1:0:1"]
+    either = [mine, others, others._replace(profile_id=1)]
+    assert judge("bob", stays, either, rows).disordered == [], "the later one may have come through the second"
+    behind = [event(2)._replace(profile_id=1), event(3)._replace(profile_id=2), mine, mine._replace(profile_id=2)]
+    assert len(judge("bob", stays, behind, [row(2, 150), row(3, 151), row(1, 152)]).disordered) == 1
+
+
 def test_a_group_is_promised_what_one_member_gets() -> None:
     group = replace(STAY, durable=True, shared="~shared/w/1")
     assert judge("~shared/w/1", [group], [event(1)], []).promised == 1

@@ -92,6 +92,9 @@ def test_memory_ui_and_cores_are_set_for_the_kind_of_master() -> None:
     assert settings_for("local[3]", "2g", 4040)["spark.driver.memory"] == "2g"
     assert settings_for("local[3]", "2g", 4040)["spark.ui.port"] == "4040"
     assert settings_for("spark://h:1", "2g")["spark.executor.memory"] == "2g"
+    for near, cores in (("local[3]", 3), ("local", 1), ("spark://127.0.0.1:7077", os.cpu_count() or 1)):
+        assert settings_for(near)["spark.sql.shuffle.partitions"] == str(4 * cores)
+    assert "spark.sql.shuffle.partitions" not in settings_for("spark://h:1"), "a real cluster has cores of its own"
     assert settings_for("local")["spark.ui.enabled"] == "false"
     assert int(settings_for("local")["spark.driver.memory"].removesuffix("m")) >= 1024
     assert (cores_of("local"), cores_of("local[3]"), cores_of("local[2, 4]")) == (1, 3, 2)

@@ -243,7 +243,14 @@ def test_rows_that_were_given_up_are_loss_with_broker_and_offsets(
         assert "offsets 2 to 7 of broker a.1 of events are lost" in caplog.text
         with pytest.raises(DataLost, match=r"offsets 8 to 99 of broker a\.1 .* was it replaced\?"):
             reader.latestOffset({"a.1": 100}, ALL)
-        assert careless.latestOffset({"a.1": 100}, ALL) == {"a.1": 0}
+        log.commit("holder", "events", 8)  # what follows is kept
+        with caplog.at_level(logging.WARNING, "veena.spark"):
+            begun = careless.latestOffset({"a.1": 100}, ALL)
+        assert begun == {"a.1": 8} and "goes on at offset 8 of a.1" in caplog.text
+        assert rows(careless, careless.partitions({"a.1": 100}, begun)) == [], "nothing twice"
+        later = publish(url, 3)
+        found = rows(careless, careless.partitions(begun, careless.latestOffset(begun, ALL)))
+        assert [row["id"] for row in found] == later
 
 
 def test_what_is_committed_may_be_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -36,8 +36,11 @@ QUIET_S = 5.0
 POLL_S = 0.25
 #: Events that one publisher sends without waiting for the ones before.
 BATCH = 100
-#: So many subscriptions are made at once.
-AT_ONCE = 50
+#: So many subscriptions are made at once: brokers tell each other of all that they have learnt in the meantime
+#: together, so few at a time cost every broker more.
+AT_ONCE = 400
+#: What a day does, one after the other.
+PHASES = ("starting", "subscribing", "publishing", "settling", "archive", "audit")
 ENGINES = ("topic", "selector", "tags", "integer", "xpath", "constraint")
 #: How many different things of each engine there are to want: with 5,000 profiles about three match an event.
 VARIETY = 300
@@ -55,8 +58,9 @@ class Plan:
     clients: int = 100
     #: One client in so many has durable subscriptions.
     durable_every: int = 5
-    #: Events a second, of all publishers; 0 for as fast as they are accepted.
-    per_second: float = 0.0
+    #: Events a second, of all publishers; 0 for as fast as they are accepted. What two cores do with 22 brokers and
+    #: Spark on them: with more, brokers that get no processor for seconds are taken for dead, which is another test.
+    per_second: float = 500.0
     driver_kills: int = 2
     broker_kills: int = 2
     patience_s: float = 600.0
@@ -76,6 +80,12 @@ class Outcome:
     again: int = 0
     driver_kills: int = 0
     broker_kills: int = 0
+    #: Events that were in the archive when the last one had been published.
+    archived_meanwhile: int = 0
+    #: What it was at when it ended: the last of `PHASES`, or where it was interrupted.
+    phase: str = ""
+    starting_s: float = 0.0
+    subscribing_s: float = 0.0
     publishing_s: float = 0.0
     settling_s: float = 0.0
     archive_s: float = 0.0
@@ -91,7 +101,10 @@ class Outcome:
         return self.audit_exit == 0 and wrong == [0, 0, 0] and has_seen
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "is_sound": self.is_sound}
+        """As JSON has it, without the list of what the audit tolerated, which is as long as it likes."""
+        told = asdict(self)
+        told["audit"].pop("tolerated", None)
+        return {**told, "is_sound": self.is_sound}
 
 
 class Archiver:
@@ -119,7 +132,8 @@ class Archiver:
 
     async def once(self) -> int:
         """Bring the archive up to date: the exit code."""
-        return await (await self._spawn("--once")).wait()
+        self._process = await self._spawn("--once")
+        return await self._process.wait()
 
     async def _spawn(self, *more: str) -> asyncio.subprocess.Process:
         with self._log.open("ab") as log:
@@ -144,29 +158,42 @@ class Day:
         self.outcome = Outcome()
 
     async def run(self) -> Outcome:
+        """The whole of it; whoever interrupts it finds in `outcome` what was reached."""
         async with self._stack:
-            await self._start()
+            with self._phase("starting"):
+                await self._start()
+            with self._phase("subscribing"):
+                await self._subscribe_all()
             members = self._fleet.members
             urls = [member.url for member in members]
             archiver = Archiver(urls, self.archive, self._plan.master, self._directory / "archive.log")
             self._stack.push_async_callback(archiver.kill)
             await archiver.start()
-            begin = time.perf_counter()
-            trouble = asyncio.create_task(self._trouble(archiver, members))
-            await asyncio.gather(*map(self._publish, range(self._plan.publishers)))
-            self.outcome.publishing_s = round(time.perf_counter() - begin, 2)
+            with self._phase("publishing"):
+                trouble = asyncio.create_task(self._trouble(archiver, members))
+                await asyncio.gather(*map(self._publish, range(self._plan.publishers)))
+            self.outcome.archived_meanwhile = _archived(self.archive)
             await trouble
-            begin = time.perf_counter()
-            await self._settle()
-            self.outcome.settling_s = round(time.perf_counter() - begin, 2)
+            with self._phase("settling"):
+                await self._settle()
             await archiver.kill()
-            self._say("bringing the archive up to date")
-            begin = time.perf_counter()
-            code = await archiver.once()
-            self.outcome.archive_s = round(time.perf_counter() - begin, 2)
+            with self._phase("archive"):
+                self._say("bringing the archive up to date")
+                code = await archiver.once()
             assert code == 0, f"the archive ended with {code}: see {self._directory / 'archive.log'}"
-        await self._audit()
+        with self._phase("audit"):
+            await self._audit()
         return self.outcome
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Note how long it takes, also when it does not end."""
+        self.outcome.phase = name
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self.outcome, f"{name}_s", round(time.perf_counter() - begin, 2))
 
     async def _start(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -185,9 +212,10 @@ class Day:
         for number in range(plan.clients):
             client = connect(members[number % len(members)].url, client_id=f"client-{number}", timeout=PATIENCE_S)
             self._clients.append(await self._stack.enter_async_context(client))
-        todo = asyncio.Semaphore(AT_ONCE)
-        await asyncio.gather(*(self._subscribe(number, chance, todo) for number in range(plan.profiles)))
-        self.outcome.profiles = plan.profiles
+
+    async def _subscribe_all(self) -> None:
+        chance, todo = Random(self._plan.seed + 1), asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(self._subscribe(number, chance, todo) for number in range(self._plan.profiles)))
 
     async def _subscribe(self, number: int, chance: Random, todo: asyncio.Semaphore) -> None:
         at = number % len(self._clients)
@@ -196,8 +224,8 @@ class Day:
             wanted = wish(ENGINES[number % len(ENGINES)], chance)
             subscription = await self._clients[at].subscribe(**wanted, durable=durable, wait=PATIENCE_S)
         self._tasks.append(asyncio.create_task(self._read(at, subscription)))
-        if number % 100 == 99:
-            self._say(f"profiles: {number + 1} of {self._plan.profiles}")
+        self.outcome.profiles += 1
+        self._say(f"profiles: {self.outcome.profiles} of {self._plan.profiles}")
 
     async def _read(self, client: int, subscription: Subscription) -> None:
         while True:
@@ -225,32 +253,50 @@ class Day:
             done += len(batch)
             self._published += len(batch)
             self.outcome.events = self._published
+            left_s = (plan.events - self._published) * (time.perf_counter() - begin) / self._published
             self._say(
-                f"published {self._published} of {plan.events}; killed: {self.outcome.driver_kills} x the archive,"
-                f" {self.outcome.broker_kills} x a broker"
+                f"published {self._published} of {plan.events}, {left_s:.0f} s left; {self.outcome.received} received;"
+                f" killed: {self.outcome.driver_kills} x the archive, {self.outcome.broker_kills} x a broker"
             )
             if share:
                 await asyncio.sleep(max(0.0, begin + done / share - time.perf_counter()))
 
     async def _trouble(self, archiver: Archiver, members: Sequence[Member]) -> None:
-        """Kills, evenly over the events, of the archive and of one broker in turn."""
+        """Kills, evenly over the events, of the archive and of one broker in turn.
+
+        An archive is killed when it has written something since it was started: killing what has not begun shows less.
+        """
         plan = self._plan
         todo = ["driver", "broker"] * max(plan.driver_kills, plan.broker_kills)
         left = {"driver": plan.driver_kills, "broker": plan.broker_kills}
         todo = [what for at, what in enumerate(todo) if at // 2 < left[what]]
         victim = members[Random(plan.seed).randrange(len(members))]
+        had = 0
         for at, what in enumerate(todo):
             while self._published < plan.events * (at + 1) // (len(todo) + 1):
                 await asyncio.sleep(POLL_S)
             if what == "driver":
+                while _archived(self.archive) <= had and self._published < plan.events:
+                    await asyncio.sleep(POLL_S)
                 await archiver.kill()
+                had = _archived(self.archive)
                 await archiver.start()
                 self.outcome.driver_kills += 1
             else:
-                assert victim.process is not None
-                with suppress(ProcessLookupError):
-                    os.kill(victim.process.pid, signal.SIGKILL)
+                await self._kill(victim)
                 self.outcome.broker_kills += 1
+
+    async def _kill(self, victim: Member) -> None:
+        """`kill -9` of a broker that is up: one that is on its way back from the last time is waited for."""
+        until = time.monotonic() + self._plan.patience_s
+        while not (victim.is_ready and victim.process is not None and victim.process.returncode is None):
+            assert time.monotonic() < until, f"{victim.label} did not come back: see {victim.log}"
+            await asyncio.sleep(POLL_S)
+        starts = victim.starts
+        os.kill(victim.process.pid, signal.SIGKILL)
+        while victim.starts == starts:  # and back again
+            assert time.monotonic() < until, f"{victim.label} did not come back: see {victim.log}"
+            await asyncio.sleep(POLL_S)
 
     async def _settle(self) -> None:
         """Until nothing more comes."""
@@ -269,11 +315,21 @@ class Day:
                 "--master", self._plan.master,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, start_new_session=True,
             )  # fmt: skip
-            said, _ = await process.communicate()
+            try:
+                said, _ = await process.communicate()
+            finally:
+                if process.returncode is None:  # interrupted: nobody waits for it any more
+                    os.killpg(process.pid, signal.SIGKILL)
         self.outcome.audit_s = round(time.perf_counter() - begin, 2)
         self.outcome.audit_exit = await process.wait()
         with suppress(ValueError):
             self.outcome.audit = json.loads(said.splitlines()[-1]) if said.strip() else {}
+
+
+def _archived(archive: Path) -> int:
+    """How many events an archive has, by its manifest."""
+    path = archive / "events" / "_manifest.json"
+    return sum(file["rows"] for file in json.loads(path.read_bytes())["files"]) if path.exists() else 0
 
 
 def wish(engine: str, chance: Random) -> dict[str, Any]:
@@ -313,10 +369,13 @@ def shown(outcome: Outcome, plan: Plan) -> dict[str, str]:
     """The lines of a table."""
     rate = outcome.events / outcome.publishing_s if outcome.publishing_s else 0.0
     return {
+        "ended in": f"{outcome.phase} (the last is {PHASES[-1]})",
         "events": f"{outcome.events} from {plan.publishers} publishers, {rate:.0f}/s",
         "profiles": f"{outcome.profiles} of {len(ENGINES)} engines, {plan.clients} clients",
         "killed": f"{outcome.driver_kills} x the archive, {outcome.broker_kills} x a broker",
         "received": f"{outcome.received} by the clients' count, {outcome.again} again",
+        "to start": f"{outcome.starting_s:g} s, and {outcome.subscribing_s:g} s for the profiles",
+        "archived while publishing": f"{outcome.archived_meanwhile} events",
         "settled after": f"{outcome.settling_s:g} s",
         "archive up to date": f"{outcome.archive_s:g} s",
         **{f"audit: {name}": str(value) for name, value in outcome.audit.items() if isinstance(value, int | float)},

@@ -41,7 +41,14 @@ def table(figures: list[Figure]) -> Table:
             if name.endswith("_s") and name != "cold_s"
         ]
         if "overhead_us" in figure.detail:
-            rates.append(f"{figure.detail['overhead_us']:.1f} us more a row")
-        mark = " short" if figure.is_short else ""
+            detail = figure.detail
+            rates.append(f"{detail['overhead_us']:.1f} us more a row, engine {detail['engine_us']:.1f} us")
+            if "java_us" in detail:
+                rates.append(f"processors: Java {detail['java_us']:.1f} us, Python {detail['python_us']:.1f} us")
+        if "looked_at" in figure.detail:
+            rates.append(f"looked at {figure.detail['looked_at']:,}, sent {figure.detail['sent']:,}")
+        if "processes_ratio" in figure.detail:
+            rates.append(f"plain processes {figure.detail['processes_ratio']:.2f} x")
+        mark = "" if figure.bar is None else " short" if figure.is_short else " met"
         shown.add_row(f"{figure.section} {figure.name}", f"{figure.ratio:.2f}", bar + mark, ", ".join(rates))
     return shown

@@ -8,7 +8,7 @@ clearances. If it was acknowledged for its scope before a reliable event was acc
 *promised* that event. Between its beginning and that, after its end, and of best effort, a client may get an event and
 need not. What it is handed must be wanted by a subscription that stood at that broker at that time; a durable one is
 kept at one broker and then at another. It must come once (what is marked as redelivered apart), and in the order of its
-stream (what is marked as late apart).
+stream (what is marked as late apart): a durable subscription is a queue of its own, and may be behind the others.
 
 Of a promise that was not kept it depends on what its broker has on record whether that is a violation: `audit_open`.
 
@@ -146,7 +146,7 @@ def judge(
     plain = _plain(by_event, wanted)
     latest = _latest(plain) if lost else {}
     found.open = [_promise(promises, got, latest, by_profile, attached) for promises, got in lost]
-    _check_order(found, plain)
+    _check_order(found, plain, wanted, by_profile)
     return found
 
 
@@ -309,15 +309,25 @@ def _latest(plain: Plain) -> dict[tuple[str, int, int, str], list[tuple[tuple[in
     return found
 
 
-def _check_order(found: Findings, plain: Plain) -> None:
-    streams: dict[tuple[str, int, int], tuple[tuple[int, int], str]] = {}
+def _check_order(
+    found: Findings, plain: Plain, wanted: Mapping[str, list[Matched]], by_profile: Mapping[int, list[Stay]]
+) -> None:
+    """A durable subscription is a queue of its own, and the others of a client are one. What two of them want may have
+    come through either: it is out of order when it is in both, and what comes behind it in one of them is not."""
+    queues: dict[tuple[str, int, int, int], tuple[tuple[int, int], str]] = {}
     for row, event in plain:
-        stream = (event.publisher, event.incarnation, event.lane)
-        last = streams.get(stream)
-        if last is not None and event.place < last[0]:
-            found.disordered.append((row, last[1]))
-        else:
-            streams[stream] = (event.place, event.id)
+        profiles = (each.profile_id for each in wanted[row.first])
+        names = dict.fromkeys(profile if _is_durable(by_profile.get(profile, ())) else 0 for profile in profiles)
+        streams = [(event.publisher, event.incarnation, event.lane, name) for name in names]
+        behind = [queues[stream] for stream in streams if stream in queues and event.place < queues[stream][0]]
+        if len(behind) == len(streams):
+            found.disordered.append((row, behind[0][1]))
+        elif len(streams) == 1:
+            queues[streams[0]] = (event.place, event.id)
+
+
+def _is_durable(stays: Sequence[Stay]) -> bool:
+    return any(stay.durable for stay in stays)
 
 
 class _Fit:

@@ -18,7 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from veena.address import Unit, parse_address
-from veena.core.interest_table import DIGEST_LEVEL
+from veena.core.digest import DIGEST_LEVEL
 from veena.spark.audit_tables import INTERNAL, Tables
 
 if TYPE_CHECKING:

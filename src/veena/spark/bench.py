@@ -1,7 +1,8 @@
 """How fast the pipeline is, always beside something plainer in the same run (`veena bench pipeline`).
 
-Three sections: `match`, bulk matching beside the same engines in plain processes; `read`, the source beside a socket
-that is read into Arrow without a broker; `archive`, Parquet beside throwing rows away. A figure is a ratio with its bar
+Four sections: `match`, bulk matching beside the same engines in plain processes; `read`, the source beside a socket
+that is read into Arrow without a broker; `archive`, Parquet beside throwing rows away; `push`, what brokers send of
+their rows when they test a filter. A figure is a ratio with its bar
 (`Figure`); both sides take turns and the median of the rounds counts, so that whatever else the machine does falls on
 both. The answers are compared on the way.
 """
@@ -22,7 +23,7 @@ from veena.matching.engine import Constraint
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SECTIONS: Final = ("match", "read", "archive")
+SECTIONS: Final = ("match", "read", "archive", "push")
 CORES: Final = 2
 #: Said before each step, for who waits.
 Say = Callable[[str], None]
@@ -94,6 +95,10 @@ def measure(sections: tuple[str, ...], loads: list[Load], effort: Effort, say: S
             from veena.spark.bench_read import measure_read
 
             yield from measure_read(spark, sections, effort, say)
+        if "push" in sections:
+            from veena.spark.bench_push import measure_push
+
+            yield from measure_push(spark, effort, say)
     finally:
         spark.stop()
 

@@ -2,8 +2,13 @@
 
 Both sides run the same function on the same batches (`bulk_match.Judge`) or, for exact topics and integers, Spark joins
 and the processes look up. Engines are loaded before the clock starts on both sides; `cold_s` is Spark's first run, with
-what every worker does once. What remains is what Spark costs: `overhead_us` for each event and core. Both sides end
-with an array of ids an event; `pairs_events_s` is Spark with one row a pair.
+what every worker does once. What remains is what Spark costs: `overhead_us` for each event and core; `java_us` and
+`python_us` say where processors spent it. Both sides end with an array of ids an event; `pairs_events_s` is Spark with
+one row a pair.
+
+What a second core brings is measured by confining both sides to one core in turn (`bench_cores`): beside Spark's ratio
+stands that of the plain processes, which is what this machine gives, as cores share caches and clock. `one_task` is
+Spark with both cores and one task: faster than one core, as Java works beside it.
 """
 
 from __future__ import annotations
@@ -15,13 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from veena.core.wire_section import encode_section
 from veena.spark.bench import CORES, Effort, Figure, Load, Say, WrongAnswer, in_turn, taken
+from veena.spark.bench_cores import Spent, can_confine, confined, java_process
 from veena.spark.bulk_match import KEY, Judge, match
 from veena.spark.match_rows import RowForm
 from veena.spark.match_snapshot import Packed, Profile, ProfileSet, profile_set
@@ -85,10 +91,17 @@ class _Match:
             raise WrongAnswer(f"{self._label}: {found:,} pairs on Spark, {plain.pairs():,} in plain processes")
         alone_us = plain.engine_us()
         is_dear = alone_us >= DEAR_US
-        runs = [lambda: taken(match(frame, chosen, as_arrays=True)), plain.seconds]
+        spent = Spent()
+
+        def run() -> float:
+            with spent.counted(java_process(self._spark)):
+                return taken(match(frame, chosen, as_arrays=True))
+
+        runs = [run, plain.seconds]
         if is_dear:
-            runs.append(lambda: taken(match(frame.coalesce(1), chosen, as_arrays=True)))
+            runs += self._on_one_core(frame, chosen, plain)
         on_spark, in_processes, *on_one = in_turn(self._effort.rounds, *runs)
+        a_row = 1e6 / (self._events * spent.runs)
         yield Figure(
             "match", self._label, in_processes / on_spark, DEAR_BAR if is_dear else CHEAP_BAR,
             {
@@ -96,11 +109,31 @@ class _Match:
                 "spark_events_s": self._events / on_spark, "processes_events_s": self._events / in_processes,
                 "overhead_us": (on_spark - in_processes) * CORES / self._events * 1e6, "cold_s": cold,
                 "pairs_events_s": self._events / unfolding,
+                "java_us": spent.java_s * a_row, "python_us": spent.python_s * a_row,
             },
         )  # fmt: skip
-        for one in on_one:
-            rates = {"one_events_s": self._events / one, "two_events_s": self._events / on_spark}
-            yield Figure("match", f"{self._label}, 1 to {CORES} cores", one / on_spark, CORES_BAR, rates)
+        if on_one:
+            spark_one, *plain_one = on_one
+            detail = {"one_events_s": self._events / spark_one, "two_events_s": self._events / on_spark}
+            if plain_one:
+                one_task = taken(match(frame.coalesce(1), chosen, as_arrays=True))
+                detail |= {"processes_ratio": plain_one[0] / in_processes, "one_task_events_s": self._events / one_task}
+            yield Figure("match", f"{self._label}, 1 to {CORES} cores", spark_one / on_spark, CORES_BAR, detail)
+
+    def _on_one_core(self, frame: DataFrame, chosen: ProfileSet, plain: _Processes) -> list[Callable[[], float]]:
+        """The same on one core: both sides where that can be done, else one task."""
+        if not can_confine():
+            return [lambda: taken(match(frame.coalesce(1), chosen, as_arrays=True))]
+
+        def on_spark() -> float:
+            with confined([java_process(self._spark)]):
+                return taken(match(frame, chosen, as_arrays=True))
+
+        def in_processes() -> float:
+            with confined(plain.ids()):
+                return plain.seconds()
+
+        return [on_spark, in_processes]
 
     def _against_cross_join(self, frame: DataFrame, chosen: ProfileSet, profiles: list[Profile]) -> Figure:
         """Every event with every profile and the condition as SQL, on a sample of the events."""
@@ -229,6 +262,9 @@ class _Processes:
         started = time.perf_counter()
         self._ask("match")
         return time.perf_counter() - started
+
+    def ids(self) -> list[int]:
+        return [process.pid for process in self._running]
 
     def pairs(self) -> int:
         return sum(int(answer[0]) for answer in self._ask("match"))

@@ -57,8 +57,8 @@ def measure_read(spark: SparkSession, sections: Sequence[str], effort: Effort, s
     try:
         say(f"filling a log with {rows:,} events")
         fill(directory / "broker", rows)
-        with _Process("veena.cli", "broker", "run", "--json", "--until-stdin-closes", "--listen",
-                      "veena://127.0.0.1:0", "--data", str(directory / "broker")) as broker:  # fmt: skip
+        with ReadProcess("veena.cli", "broker", "run", "--json", "--until-stdin-closes", "--listen",
+                         "veena://127.0.0.1:0", "--data", str(directory / "broker")) as broker:  # fmt: skip
             url = str(json.loads(broker.line())["url"])
             broker.line()  # it is ready
             options = {
@@ -81,7 +81,7 @@ def _read(
     spark: SparkSession, options: dict[str, str], rows: int, effort: Effort, say: Say, directory: Path
 ) -> Iterator[Figure]:
     block_rows = min(BLOCK_ROWS, rows // BATCHES // CORES)
-    with _Process("veena.spark.bench_socket", str(rows), str(BODY_BYTES), str(block_rows)) as plain:
+    with ReadProcess("veena.spark.bench_socket", str(rows), str(BODY_BYTES), str(block_rows)) as plain:
         port = plain.line().strip()
         spark.dataSource.register(SocketSource)
         socket_options = {"port": port, "rows": str(rows)}
@@ -182,7 +182,7 @@ def _event(number: int, now: int) -> Event:
     )
 
 
-class _Process:
+class ReadProcess:
     """A Python module in a process that ends when its standard input closes."""
 
     def __init__(self, *arguments: str) -> None:
@@ -204,7 +204,7 @@ class _Process:
             )
         return found
 
-    def __enter__(self) -> _Process:
+    def __enter__(self) -> ReadProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

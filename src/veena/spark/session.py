@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: heap above 8 GiB is of use only to who knows why.
 MEMORY_MIB_MIN: Final = 1024
 MEMORY_MIB_MAX: Final = 8192
+#: Tasks of a stage for each core of a master on this machine: a core that was held up by something else leaves its
+#: share to the others. Spark's 200 are for many machines: on two cores an audit would start 1,800 tasks for 100 rows.
+TASKS_A_CORE: Final = 4
 _MEMORY = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
 _SCHEMES: Final = ("spark://", "yarn", "k8s://", "sc://")
@@ -94,10 +97,11 @@ def settings_for(master: str, memory: str | None = None, ui_port: int | None = N
         settings["spark.ui.port"] = str(ui_port)
     if is_local(master):
         settings["spark.driver.memory"] = memory or f"{default_memory_mib()}m"
-        settings["spark.sql.shuffle.partitions"] = str(4 * cores_of(master))
     elif memory is not None:
         settings["spark.executor.memory"] = memory
     if is_on_this_machine(master):
+        tasks = str(TASKS_A_CORE * cores_of(master))
+        settings["spark.sql.shuffle.partitions"] = settings["spark.sql.files.minPartitionNum"] = tasks
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     return settings
 
@@ -116,11 +120,11 @@ def is_on_this_machine(master: str) -> bool:
 
 
 def cores_of(master: str) -> int:
-    """The cores of a local master: `local`, `local[2]`, `local[*]`."""
+    """The cores that a master on this machine has: `local`, `local[2]`, or all of them."""
     asked = _LOCAL.match(master)
-    if asked is None or asked.group(2) is None:
-        return 1
-    return os.cpu_count() or 1 if asked.group(2) == "*" else int(asked.group(2))
+    if asked is None or asked.group(2) == "*":
+        return os.cpu_count() or 1
+    return 1 if asked.group(2) is None else int(asked.group(2))
 
 
 def default_memory_mib() -> int:

@@ -8,7 +8,9 @@ a batch that was planned before a crash is read again as it was.
   a batch that was planned has to be read again is it waited for (`retrySeconds`), as that batch cannot change.
 - A broker that is new appears in the offsets at the first row that it keeps; its rows follow in the next batch. So
   where it began stands in the checkpoint before anything of it is read.
-- A log that is shorter than it was has been replaced: that is loss, or, where loss is allowed, a new beginning.
+- A log that is shorter than it was lost its tail (a power cut) or was replaced: that is loss. Where loss is allowed the
+  stream goes on at the log's present end and says so. Rejected: its beginning. Offsets do not tell a log that lost a
+  few rows from a new one, and reading the first again would repeat every row that it still has.
 """
 
 from __future__ import annotations
@@ -160,9 +162,12 @@ class VeenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _replaced(self, gone: Span) -> int:
-        """Where to go on in a log that is shorter than what was read of it."""
+        """Where to go on in a log that is shorter than what was read of it: no row comes twice."""
         error = data_loss(self._options.table, gone, "its log is shorter than what was read before: was it replaced?")
         if self._options.fail_on_data_loss:
             raise error
-        _logger.warning("%s; its log is read from the beginning", error)
-        return 0
+        _logger.warning(
+            "%s; the stream goes on at offset %d of %s: if its log is a new one, read what lies before with spark.read",
+            error, gone.start, gone.broker,
+        )  # fmt: skip
+        return gone.start
