@@ -49,7 +49,7 @@ from rich.progress import Progress, TaskID
 
 from veena.address import Address
 from veena.core import wire
-from veena.core.boundary import ClientUp, Effect, Input, Subscribe, Unsubscribe
+from veena.core.boundary import ClientUp, Subscribe, Unsubscribe
 from veena.core.broker import Broker
 from veena.core.controllers import is_controller
 from veena.core.frames import Connections, Frame, Heartbeat, Hello, Received
@@ -59,6 +59,7 @@ from veena.core.settings import SECOND_NS, Settings
 from veena.runtime.network_file import Network
 from veena.sim.network import Delivery
 from veena.sim.options import Options
+from veena.sim.timed_broker import TimedBroker
 from veena.sim.world import World
 
 #: So rare that none happens here: leases and the like tell nothing of wants.
@@ -78,24 +79,6 @@ SESSION = 1
 
 
 # --- the world and its observer ---
-
-
-class TimedBroker(Broker):
-    """A broker that knows what CPU time it took."""
-
-    cpu_ns = 0
-
-    def handle(self, given: Input, now_ns: int) -> list[Effect]:
-        begin = time.thread_time_ns()
-        effects = super().handle(given, now_ns)
-        self.cpu_ns += time.thread_time_ns() - begin
-        return effects
-
-    def tick(self, now_ns: int) -> list[Effect]:
-        begin = time.thread_time_ns()
-        effects = super().tick(now_ns)
-        self.cpu_ns += time.thread_time_ns() - begin
-        return effects
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ CHOSEN = (
     "sim/network.py",
     "sim/node.py",
     "sim/passage.py",
+    "sim/timed_broker.py",
     "sim/world.py",
 )
 #: What is chosen by these patterns, but stays plain.

@@ -7,8 +7,9 @@ import pytest
 from tests.core.advert_cases import advert, synced
 from tests.core.scripted_peer import HOST, neighbour, started
 from tests.core.test_discovery import MATE, PATIENT, answers, asked, offer, routed, say
+from veena.address import Address
 from veena.core import advert_keeping, advert_store, shelf
-from veena.core.advert import ALIVE_NS, id_of, withdrawal
+from veena.core.advert import ALIVE_NS, AdvertId, id_of, withdrawal
 from veena.core.advert_estate import Estate
 from veena.core.advert_store import AdvertStore
 from veena.core.boundary import ClientDown, ClientUp, LinkDown, Store, Stored, StoreFailed
@@ -150,6 +151,62 @@ def test_withdrawals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         held.check()
     assert [each.name for each in own.page(1, 0).withdrawn] == ["ad2", "ad3"]
     assert [key[1] for key in held.ids(MATE)] == ["ad2", "ad3"]
+
+
+def test_a_withdrawal_is_not_forgotten_for_another_that_comes_again_and_again() -> None:
+    """DSC-01: withdrawals count that are held, not all that ever were."""
+    held, given, busy = AdvertStore(), advert("offer", {"n": 1}), withdrawal(advert("busy", {"n": 1}), 6)
+    held.bury(MATE, withdrawal(given, 5), 5)
+    for _ in range(2 * advert_store.MAX_WITHDRAWN):
+        held.bury((0, 0, 0, 2), busy, 6)
+    assert held.is_withdrawn(given, 0) and len(held._withdrawn_ends) <= 2 * advert_store.MAX_WITHDRAWN
+    held.expire(held.next_wakeup() or 0)
+    assert not held.is_withdrawn(given, 0) and held.ids((0, 0, 0, 2)) == [id_of(busy)]
+    held.check()
+
+
+class Asked(AdvertStore):
+    """Notes whose advertisements are listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.homes: list[Address] = []
+
+    def ids(self, home: Address) -> list[AdvertId]:
+        self.homes.append(home)
+        return super().ids(home)
+
+
+def test_a_tick_at_which_nothing_ends_lists_nothing() -> None:
+    """DSC-01: a home that is away may have left thousands."""
+    held = Asked()
+    estate = Estate(held)
+    held.put(MATE, advert("offer", {"n": 1}))
+    held.bury((0, 0, 0, 2), withdrawal(advert("gone", {"n": 1}), 0), 0)
+    for home in (MATE, (0, 0, 0, 2), (0, 0, 0, 3)):
+        estate.inherit(home, 0, 0)
+    held.homes.clear()
+    estate.expire(1)
+    assert not held.homes and MATE in estate and (0, 0, 0, 2) in estate and (0, 0, 0, 3) not in estate
+
+
+def test_a_home_that_flaps_leaves_no_ends_behind() -> None:
+    """DSC-01: ends are kept for who is away now."""
+    held = AdvertStore()
+    estate = Estate(held)
+    for flap in range(20):
+        for number in range(10):
+            held.put(MATE, advert(f"ad{number}", {"n": number}))
+        estate.inherit(MATE, flap, flap)
+        if flap < 19:
+            estate.settle(MATE)
+    assert len(estate._ends) < 100 and len(held) == 10
+    estate.expire(60 * SECOND_NS + 18)
+    assert len(held) == 10 and MATE in estate
+    estate.expire(60 * SECOND_NS + 19)
+    assert not len(held) and MATE not in estate
+    held.check()
+    estate.check()
 
 
 def test_who_is_away_makes_room_for_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

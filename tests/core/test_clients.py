@@ -253,7 +253,7 @@ def test_what_only_lingers_is_acknowledged_anew() -> None:
 
 
 def test_a_topic_costs_a_broker_few_bytes() -> None:
-    """AGG-01: it stands in several tables, and what they hold of it they share."""
+    """AGG-01: all offices of a broker have one table, and the engines hold the same text."""
     found, count = profiles(), 3000
     found.map_changed(0)
     found.client(ClientUp(1, "alice"), 0)
@@ -271,7 +271,7 @@ def test_a_topic_costs_a_broker_few_bytes() -> None:
         tracemalloc.stop()
     assert len(list(found.table.rows(HOST))) == len(list(found.table.rows(HOST[:3]))) == count
     assert len(found.acknowledgements) == 0
-    assert size < 1600 * count, "with what is remembered as read; a copy in each table would make it 4,000"
+    assert size < 320 * count, "a table for each office would make it 800"
     found.check()
 
 

@@ -1,22 +1,24 @@
-"""One table for all offices of a broker, against plain dicts; what a subscription costs (PPP-04, PPP-05, CLI-09)."""
+"""One table for all offices of a broker, against plain dicts (PPP-05)."""
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
+import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from veena.address import Unit
 from veena.core.boundary import ClientUp, Subscribe, Unsubscribe
 from veena.core.clients import Clients
 from veena.core.digest import DIGEST_LEVEL, make_parts
-from veena.core.interest_frames import Version
+from veena.core.interest_frames import MAX_COUNT, Interest, Row, Version
+from veena.core.interest_table import pair_of
 from veena.core.map import NetworkMap
 from veena.core.numbered import Numbered
 from veena.core.own_wants import Due, OwnWants
 from veena.core.profiles import Profiles
-from veena.core.settings import SECOND_NS, Settings
+from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.core.speaker import MAX_BATCH, MAX_STALE_NS, MAX_SURPLUS, SMALL_DIGEST
 from veena.core.want import Want, make_want
 
@@ -116,6 +118,30 @@ def test_a_far_number_takes_no_room() -> None:
     assert [number for number, _ in found.items()] == [0, 1, 2**32 - 1, 5_000_000]
 
 
+class Counted(int):
+    """A number that notes how often it is compared."""
+
+    times = 0
+
+    def __le__(self, other: int) -> bool:
+        Counted.times += 1
+        return int(self) <= other
+
+
+def test_a_row_grows_without_a_look_at_all_others() -> None:
+    """PRF-06: a client with many numbers far away pays for those that the row takes in, not for all at each one."""
+    found, model = Numbered(), dict[int, Want]()
+    far = [Counted(2**31 + number) for number in range(200)]
+    for number in (*far, *range(30, 60)):
+        found[number] = model[number] = WANTS[number % len(WANTS)]
+    Counted.times = 0
+    for number in (*range(30), *range(60, 90)):
+        found[number] = model[number] = WANTS[number % len(WANTS)]
+        found.check()
+    assert list(found.items()) == [*((number, model[number]) for number in range(90)), *((n, model[n]) for n in far)]
+    assert Counted.times < len(far)
+
+
 def alone(count: int) -> Profiles:
     """A broker without a network, a client of which wants so many topics, all told."""
     profiles = Profiles(NetworkMap(HOST), Settings(), 0)
@@ -133,22 +159,6 @@ def settle(profiles: Profiles, start: int) -> None:
         profiles.tick(start + turn * SECOND_NS // 8)
         profiles.news()
         profiles.active()
-
-
-def test_a_subscription_costs_little() -> None:
-    """CLI-09: a hundred thousand topics at 400 bytes each; here without what a process has around them."""
-    count = 5_000
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        profiles = alone(count)
-        gc.collect()
-        each = (tracemalloc.get_traced_memory()[0] - before) / count
-    finally:
-        tracemalloc.stop()
-    assert len(list(profiles.table.rows(HOST))) == len(list(profiles.table.rows(HOST[:3]))) == count
-    assert each < 320, f"{each:.0f} bytes a subscription"
 
 
 def test_equal_wants_are_one_object() -> None:
@@ -206,3 +216,77 @@ def test_a_large_digest_is_made_anew_when_much_has_gone() -> None:
     digest = profiles.table.digest(unit)
     assert digest is not None and digest.parts == tuple(make_parts(profiles.table.own.due(DIGEST_LEVEL)))
     assert not profiles.table.own.surplus
+
+
+def test_a_large_digest_is_made_anew_once_a_minute_however_steady_the_loss() -> None:
+    """PPP-06: after a quiet minute the first loss makes it anew, and not every other one behind it."""
+    profiles = alone(SMALL_DIGEST + 100)
+    start, surplus = 2 * MAX_STALE_NS, []
+    for turn in range(60):
+        profiles.client(Unsubscribe(1, turn), start + turn * SECOND_NS // 8)
+        profiles.tick(start + turn * SECOND_NS // 8)
+        surplus.append(profiles.table.own.surplus)
+    assert sum(after < before for before, after in itertools.pairwise(surplus)) == 1
+
+
+def told_by(profiles: Profiles, unit: Unit, version: Version, topic: str, now_ns: int) -> Want:
+    """A neighbour says that somebody told this want of an own unit."""
+    want = make_want("topic", topic, LEVELS)
+    row = Row(unit, want.key, version, True, want.kind, want.payload, want.scope)
+    profiles.handle(Interest((row,)), 1, 0, now_ns)
+    return want
+
+
+@pytest.mark.parametrize("topic", ["sensors.0.0", "nobody wants it"])
+def test_a_number_that_the_host_has_not_reached_gets_no_endless_marks(topic: str) -> None:
+    """PPP-05, ACT: what stands in the host's name under it is told anew or taken back; then one mark is behind all."""
+    profiles, marks = alone(1), []
+    latest = profiles.table.latest(HOST)
+    assert latest is not None
+    told_by(profiles, HOST, (latest[0] + 1, HOST, MAX_COUNT), topic, 10 * SECOND_NS)
+    for start in (10, 20):
+        settle(profiles, start * SECOND_NS)
+        marks.append(dict(profiles.table.marks(HOST)))
+    assert marks[0] == marks[1]
+    (row,) = profiles.table.rows(HOST)
+    assert pair_of(row.version) <= marks[0][HOST]
+    profiles.check()
+
+
+def test_what_a_lost_speaker_left_without_a_mark_is_looked_for_once() -> None:
+    """PPP-05: what is wanted here is told anew, what is not as soon as it is; who has nothing left is forgotten."""
+    profiles, cluster, other = alone(1), HOST[:3], (0, 0, 0, 1)
+    profiles.snapshot_taken(0)
+    latest = profiles.table.latest(cluster)
+    assert latest is not None
+    for number, topic in enumerate(("sensors.0.0", "later")):
+        told_by(profiles, cluster, (latest[0] + 1, other, 7 + number), topic, 10 * SECOND_NS)
+    settle(profiles, 10 * SECOND_NS)
+    assert {row.version[1] for row in profiles.table.rows(cluster)} == {HOST, other}
+    profiles.client(Subscribe(1, 1, "topic", "later", LEVELS), 20 * SECOND_NS)
+    settle(profiles, 20 * SECOND_NS)
+    mark = profiles.table.marks(cluster)[HOST]
+    assert [row.version[1] for row in profiles.table.rows(cluster)] == [HOST, HOST]
+    assert all(pair_of(row.version) <= mark for row in profiles.table.rows(cluster))
+    assert list(profiles.table.tellers(cluster)) == [HOST]
+    profiles.check()
+
+
+@pytest.mark.parametrize("is_brief", [False, True])
+def test_a_want_that_went_leaves_nothing_with_the_speakers(is_brief: bool) -> None:
+    """PPP-05: what is not told as a row, or went before the cluster told it, need not be withdrawn."""
+    profiles, cluster, now = alone(1), HOST[:3], 10 * SECOND_NS
+    for number in range(1, 5):
+        profiles.client(Subscribe(1, number, "topic", f"reply.{number}", LEVELS), now)
+        if not is_brief:
+            settle(profiles, now)
+            now += 10 * SECOND_NS
+        for count in (2, 1):
+            while len(list(profiles.table.rows(HOST))) != count:
+                now += MILLISECOND_NS
+                profiles.tick(now)
+            assert len(list(profiles.table.rows(cluster))) == (1 if is_brief else 2)
+            profiles.client(Unsubscribe(1, number), now)
+        settle(profiles, now)
+        now += 10 * SECOND_NS
+    assert [len(speaker._gone) for speaker in profiles.speakers._speaking.values()] == [0] * LEVELS

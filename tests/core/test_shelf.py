@@ -84,6 +84,25 @@ def test_a_large_shelf_comes_in_pages_that_fit_a_frame() -> None:
     assert len(held) == 60 and pages == 20
 
 
+def test_pages_of_what_went_with_long_names_fit_a_frame_too() -> None:
+    """DSC-01: a page that cannot be sent would keep all that is behind it from the controllers."""
+    shelf, client = OwnShelf(LEVELS, 0), "\u4e16" * 255
+    names = [f"{number:03}" + "\U00020000" * 250 for number in range(200)]
+    for name in names:
+        shelf.put(advert(name, {"n": 1}, client=client), 60.0)
+        shelf.withdraw((client, name), 0)
+    shelf.put(advert("offer", {"n": 1}), 60.0)
+    for start in (0, 1):
+        since, gone = start, list[str]()
+        held: Held = {}
+        while since < shelf.latest:
+            page = shelf.page(1, since)
+            assert page.up_to > since and len(encode(page, 1)) < 2 * MAX_PAGE_BYTES
+            gone += [each.name for each in page.withdrawn]
+            since = apply(held, page)
+        assert gone == names and list(held) == [("alice", "offer")]
+
+
 def test_one_change_is_one_small_page() -> None:
     shelf = OwnShelf(LEVELS, 0)
     for number in range(100):
@@ -132,6 +151,27 @@ def test_advertisements_outlive_a_lost_connection_by_their_lease() -> None:
     assert shelf.expire(200 * SECOND_NS) == []
     assert [each.name for each, _ in shelf.client_left("alice", False, 200 * SECOND_NS)] == ["long"]
     assert [each.name for each in shelf.adverts()] == ["other"]
+    shelf.check()
+
+
+def test_who_comes_and_goes_leaves_no_ends_behind() -> None:
+    """DSC-01: the queues of ends are as long as there is something that will end, not as often as something might."""
+    shelf = OwnShelf(LEVELS, 0)
+    shelf.put(advert("away", {"n": 1}, client="bob"), 100.0)
+    shelf.client_left("bob", True, 0)
+    shelf.put(advert("stands", {"n": 1}), 100.0)
+    for now in range(200):
+        shelf.put(advert("taken back", {"n": 1}, client="carol"), 100.0)
+        shelf.withdraw(("carol", "taken back"), now)
+        shelf.client_left("alice", True, now)
+        shelf.client_came("alice")
+        shelf.expire(now)
+    shelf.client_left("alice", True, 200)
+    assert len(shelf._queue) < 100 and len(shelf._withdrawn_ends) < 100
+    assert [each.name for each in shelf.page(1, 0).withdrawn] == ["taken back"]
+    assert [each.name for each in shelf.expire(100 * SECOND_NS)] == ["away"]
+    assert [each.name for each in shelf.expire(100 * SECOND_NS + 200)] == ["stands"]
+    assert shelf.next_wakeup() is None and not shelf.page(1, 0).withdrawn
     shelf.check()
 
 

@@ -76,6 +76,21 @@ def test_without_a_file_everybody_is_let_in() -> None:
     assert users.anybody(ClientHello(1, 1, "x")).rights is None
 
 
+def test_nobody_attaches_under_a_name_of_the_brokers(tmp_path: Path) -> None:
+    """DIS-05: what a broker tells of who came in is believed; with a wide entry `clients` or without users alike."""
+    (tmp_path / "users.toml").write_text("[user.veena]\nclients = ['*']\n")
+    users = load_users(tmp_path / "users.toml")
+
+    async def scenario() -> None:
+        assert (await users.admit(ClientHello(1, 1, "veena/acces"), "veena")).name == "veena"
+        for found in (users, Users()):
+            with pytest.raises(AccessDenied, match="the brokers' own"):
+                await found.admit(ClientHello(1, 1, "veena/access/b1"), "veena")
+
+    asyncio.run(scenario())
+    users.close()
+
+
 def test_the_first_rule_that_fits_decides_and_nothing_is_allowed_by_itself() -> None:
     rights = Rights(
         (

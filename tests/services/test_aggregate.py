@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from veena import Event, matching
 from veena.errors import InvalidConstraint
+from veena.matching.condition_lexer import MAX_TEXT_LENGTH
+from veena.matching.condition_parser import MAX_ARITHMETIC, MAX_NESTING
 from veena.matching.cover import MAX_TEXT
 from veena.services.aggregate import MAX_TOGETHER, Aggregate, Change, within
 
@@ -142,6 +144,43 @@ def test_a_wrong_constraint_changes_nothing() -> None:
         aggregate.add("heat", "u1", "step > ")
     assert caught.value.position == 7
     assert aggregate.texts == ("$domain_name == 'heat' and ((step > 3))",)
+
+
+DEEP = "(" * MAX_NESTING + "step > 3" + ")" * MAX_NESTING
+LONG = f"site == '{'x' * (MAX_TEXT_LENGTH - 10)}'"
+
+
+@pytest.mark.parametrize("constraint", [DEEP, LONG])
+def test_a_wish_that_fits_alone_and_not_with_others_changes_nothing(constraint: str) -> None:
+    """AGG-07: one member must not make the text of all unreadable."""
+    aggregate = Aggregate()
+    aggregate.add("heat", "u1", "step > 3")
+    matching.create("constraint").add(1, constraint, 0)
+    for application in ("heat", "oil"):
+        with pytest.raises(InvalidConstraint):
+            aggregate.add(application, "eve", constraint)
+        assert (application, "eve") not in aggregate
+    assert aggregate.texts == ("$domain_name == 'heat' and ((step > 3))",)
+
+
+@pytest.mark.parametrize("applications", [1, 3])
+def test_wishes_with_much_arithmetic_are_told_in_texts_that_brokers_read(applications: int) -> None:
+    """AGG-07: a text has so many operators; joined wishes may have more, and are divided as those too long are."""
+    aggregate, each = Aggregate(), MAX_ARITHMETIC // 2 - 1
+    wanted = [(f"app{n % applications}", f"m{n}", f"step{' + mean' * each} > {n}") for n in range(4)]
+    for wish in wanted:
+        aggregate.add(*wish)
+    assert len(aggregate) == 4 and 1 < len(aggregate.texts) <= 4
+    for application, _, constraint in wanted:
+        narrow = within(application, constraint)
+        assert any(matching.covers("constraint", text, narrow) for text in aggregate.texts)
+    for slot in range(5):
+        event = Event(properties={"step": slot, "mean": 0}, headers={"domain_name": "app0"})
+        brute = any(is_true(within(application, constraint), event) for application, _, constraint in wanted)
+        assert any(is_true(text, event) for text in aggregate.texts) is brute
+    for application, member, _ in wanted:
+        aggregate.remove(application, member)
+    assert not aggregate.texts
 
 
 def test_a_wish_for_another_application_is_a_part_of_the_same_text() -> None:

@@ -360,6 +360,21 @@ def test_interests_end_with_their_leases_and_come_back_to_a_new_service(net: vee
     asyncio.run(main())
 
 
+def test_interests_that_no_text_holds_together_come_and_end(net: veena.testing.Network) -> None:
+    """AGG-07: members with much arithmetic are taken and forgotten as others are."""
+
+    async def main() -> None:
+        async with connect(net.url("L.1")) as client, AggregationService(client, lease=0.3) as service:
+            wishes = [f"slot{' + heat' * 30} > {number}" for number in range(4)]
+            await asyncio.gather(
+                *(service.join(Interest(f"ann#{at}", 1, "heat", wish)) for at, wish in enumerate(wishes))
+            )
+            await until(lambda: not service.statistics().aggregates)
+            assert (service.statistics().changed, service.statistics().expired) == (4, 4)
+
+    asyncio.run(main())
+
+
 def test_what_is_wrong_is_said(net: veena.testing.Network) -> None:
     async def main() -> None:
         async with stage(net) as found, connect(net.url("L.1")) as client, AggregationService(client) as service:

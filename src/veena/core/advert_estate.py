@@ -18,13 +18,14 @@ by their right would be lost with one machine), and trusting the disk at once (i
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from heapq import heappop, heappush
 
 from veena.address import Address, Unit, contains
 from veena.core.advert import AdvertId, end_of, is_withdrawal
 from veena.core.advert_store import AdvertStore
 from veena.core.discovery_frames import Advertisement
+from veena.core.shelf import FEW
 
 
 class Estate:
@@ -68,11 +69,17 @@ class Estate:
 
     def _keep(self, home: Address, left_ns: int) -> None:
         self._left_ns[home] = left_ns
+        for end in self._ends_of(home):
+            heappush(self._ends, end)
+        if len(self._ends) > 2 * sum(map(self._store.of, self._left_ns)) + FEW:  # most are of homes that came back
+            self._ends = sorted(end for each in self._left_ns for end in self._ends_of(each))
+
+    def _ends_of(self, home: Address) -> Iterator[tuple[int, Address, AdvertId]]:
         for key in self._store.ids(home):
             advert = self._store.held(home, key)
             assert advert is not None
             if not is_withdrawal(advert):
-                heappush(self._ends, (end_of(advert, left_ns), home, key))
+                yield end_of(advert, self._left_ns[home]), home, key
 
     def _touch(self, home: Address) -> None:
         """Since when it is away is to be written down."""
@@ -104,7 +111,7 @@ class Estate:
             advert = self._store.held(home, key)
             if home in self._left_ns and advert is not None and self._is_over(home, advert, now_ns):
                 self._store.remove(home, key)
-        for home in [home for home in self._left_ns if not self._store.ids(home)]:
+        for home in [home for home in self._left_ns if not self._store.has(home)]:
             del self._left_ns[home]
             self._doubted.pop(home, None)
 

@@ -23,7 +23,7 @@ from veena.core.advert import AdvertId, id_of, withdrawn_until
 from veena.core.advert_index import AdvertIndex, Postings
 from veena.core.advert_query import AdvertQuery
 from veena.core.discovery_frames import Advertisement
-from veena.core.shelf import weight
+from veena.core.shelf import FEW, weight
 
 #: What one controller holds: the advertisements of its unit, for which it needs the memory.
 MAX_HELD = 1 << 18
@@ -48,6 +48,7 @@ class AdvertStore:
         self._withdrawn: dict[AdvertId, dict[Address, tuple[Advertisement, int]]] = {}
         self._withdrawn_of: dict[Address, dict[AdvertId, None]] = {}
         self._withdrawn_ends: list[tuple[int, Address, AdvertId]] = []
+        self._withdrawals = 0
         self.touched: dict[tuple[Address, AdvertId], None] = {}
         self.bytes = 0
         #: Advertisements that were compared with a query, in all.
@@ -66,6 +67,10 @@ class AdvertStore:
     def ids(self, home: Address) -> list[AdvertId]:
         """What is held of this home, withdrawals too."""
         return [*self._numbers.get(home, ()), *self._withdrawn_of.get(home, ())]
+
+    def has(self, home: Address) -> bool:
+        """Whether anything is held of this home."""
+        return home in self._numbers or home in self._withdrawn_of
 
     def held(self, home: Address, key: AdvertId) -> Advertisement | None:
         """The advertisement or the withdrawal of a home under this id."""
@@ -87,7 +92,8 @@ class AdvertStore:
         self.touched[home, key] = None
         self._withdrawn_of.setdefault(home, {})[key] = None
         self._remember(home, gone, now_ns)
-        if len(self._withdrawn_ends) > MAX_WITHDRAWN:
+        self._withdrawals += 1
+        while self._withdrawals > MAX_WITHDRAWN:
             self._unbury(*heappop(self._withdrawn_ends))
 
     def _remember(self, home: Address, gone: Advertisement, came_ns: int) -> None:
@@ -97,6 +103,12 @@ class AdvertStore:
         gone = replace(gone, lease_ms=max([gone.lease_ms, *leases]))
         self._withdrawn.setdefault(key, {})[home] = (gone, came_ns)
         heappush(self._withdrawn_ends, (withdrawn_until(gone, came_ns), home, key))
+        if len(self._withdrawn_ends) > 2 * self._withdrawals + FEW:  # most were followed by others
+            self._withdrawn_ends = sorted(
+                (withdrawn_until(*found), home, key)
+                for key, homes in self._withdrawn.items()
+                for home, found in homes.items()
+            )
 
     def _unbury(self, end_ns: int, home: Address, key: AdvertId) -> None:
         """End a withdrawal, unless there is a later one."""
@@ -108,6 +120,7 @@ class AdvertStore:
         self.touched[home, key] = None
         homes, keys = self._withdrawn[key], self._withdrawn_of[home]
         del homes[home], keys[key]
+        self._withdrawals -= 1
         if not homes:
             del self._withdrawn[key]
         if not keys:
@@ -186,7 +199,10 @@ class AdvertStore:
     def check(self) -> None:
         assert len(self._held) == sum(map(len, self._numbers.values())) == sum(map(len, self._latest.values()))
         assert self.bytes == sum(weight(advert) for _, advert in self._held.values())
-        assert sum(map(len, self._withdrawn.values())) == sum(map(len, self._withdrawn_of.values())) <= MAX_WITHDRAWN
+        assert (
+            sum(map(len, self._withdrawn.values())) == sum(map(len, self._withdrawn_of.values())) == self._withdrawals
+        )
+        assert self._withdrawals <= MAX_WITHDRAWN
         for home, keys in self._withdrawn_of.items():
             assert all(home in self._withdrawn[key] and key not in self._numbers.get(home, ()) for key in keys)
         for home, numbers in self._numbers.items():

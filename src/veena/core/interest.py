@@ -21,7 +21,7 @@ from veena.core.digest import DigestTest, event_atoms, fitted
 from veena.core.interest_frames import STANDING, Digest, DigestPart, Row
 from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
-from veena.core.want import TO, create_engine, known_want
+from veena.core.want import TO, add_profile, create_engine, known_want, remove_profile
 from veena.event import Event
 from veena.matching.engine import Engine
 
@@ -35,7 +35,7 @@ class InterestMap:
         self._fanout = fanout
         self._broadcasts = top == "broadcast"
         self._engines: dict[tuple[int, int], Engine] = {}
-        self._ids: dict[tuple[Unit, bytes], int] = {}
+        self._ids: dict[Unit, dict[bytes, int]] = {}
         self._next_id = 0
         self._digests: dict[Unit, dict[int, DigestTest]] = {}
         self._changes = 0
@@ -60,18 +60,18 @@ class InterestMap:
             if row is None or not row.wanted or row.kind == STANDING or not self.is_vertex(row.unit):
                 continue
             self.changes += 1
-            slot = (row.unit, row.key)
+            ids = self._ids.setdefault(row.unit, {})
             want = known_want(row)
             self.untimely += (row is after) * want.is_untimely - (row is before) * want.is_untimely
             if row is before:
-                self._engines[row.kind, row.scope].remove(self._ids.pop(slot))
+                remove_profile(self._engines[row.kind, row.scope], ids.pop(row.key), want)
             else:
                 engine = self._engines.get((row.kind, row.scope))
                 if engine is None:
                     engine = self._engines[row.kind, row.scope] = create_engine(row.kind)
-                self._ids[slot] = self._next_id
+                add_profile(engine, self._next_id, want, self.bit(row.unit))
+                ids[row.key] = self._next_id
                 self._next_id += 1
-                engine.add(self._ids[slot], want.constraint, self.bit(row.unit))
 
     def heard_digest(self, digest: Digest) -> None:
         self._changes += 1
@@ -159,4 +159,4 @@ class InterestMap:
         return vector
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return sum(map(len, self._ids.values()))

@@ -124,6 +124,12 @@ class InterestTable:
         """The last that each speaker told of an own unit that is known by rows. Not to be changed."""
         return self._tellers[unit]
 
+    def retold(self, unit: Unit, speakers: list[Address], left: dict[Address, Pair]) -> None:
+        """What these speakers told of an own unit is told anew, but for what is left."""
+        for speaker in speakers:
+            del self._tellers[unit][speaker]
+        self._tellers[unit].update(left)
+
     def latest(self, unit: Unit) -> Version | None:
         """The highest version heard of a unit."""
         return self._latest.get(unit)

@@ -41,9 +41,12 @@ class Numbered:
     def __setitem__(self, number: int, want: Want) -> None:
         """A number that is not there yet."""
         if len(self._row) <= number <= 2 * self._count + FEW:
-            self._row += [None] * (number + 1 - len(self._row))
-            for other in [other for other in self._others if other <= number]:
-                self._place(other, self._others.pop(other))
+            grown = range(len(self._row), number + 1)
+            self._row += [None] * len(grown)
+            few = grown if len(grown) < len(self._others) else [each for each in self._others if each <= number]
+            for other in few:
+                if other in self._others:
+                    self._place(other, self._others.pop(other))
         if number < len(self._row):
             self._place(number, want)
         else:

@@ -41,6 +41,8 @@ MAX_ON_SHELF = 1 << 16
 MAX_REMOVALS = 4096
 #: Withdrawals that are remembered: those of one client that takes back everything.
 MAX_WITHDRAWN = MAX_OF_CLIENT
+#: Ends of what has gone before that may stand in a queue in any case; more than there are others, and it is made anew.
+FEW = 64
 
 
 class OwnShelf:
@@ -123,6 +125,8 @@ class OwnShelf:
         heappush(self._withdrawn_ends, (end_ns, key))
         if len(self._withdrawn) > MAX_WITHDRAWN:
             del self._withdrawn[next(iter(self._withdrawn))]
+        if len(self._withdrawn_ends) > 2 * len(self._withdrawn) + FEW:
+            self._withdrawn_ends = sorted((end, each) for each, (_, _, end) in self._withdrawn.items())
 
     def restore(self, advert: Advertisement, end_ns: int) -> Advertisement:
         """What a former life left stands until then; as it stands now."""
@@ -163,6 +167,8 @@ class OwnShelf:
             elif key not in self._ends_ns:
                 self._ends_ns[key] = now_ns + self._leases_ns[key]
                 heappush(self._queue, (self._ends_ns[key], key))
+        if len(self._queue) > 2 * len(self._ends_ns) + FEW:
+            self._queue = sorted((end_ns, key) for key, end_ns in self._ends_ns.items())
         return gone
 
     def expire(self, now_ns: int) -> list[Advertisement]:
@@ -217,7 +223,8 @@ class OwnShelf:
         taken: list[tuple[int, int, int]] = []
         size = 0
         for item in items:
-            size += weight(changed[item[2]][1]) if item[1] == 1 else 64
+            _, kind, at = item
+            size += _name_weight(removed[at][1]) if kind == 0 else weight((changed if kind == 1 else gone)[at][1])
             if taken and (size > MAX_PAGE_BYTES or len(taken) >= MAX_PAGE_ITEMS) and item[0] > taken[-1][0]:
                 break
             taken.append(item)
@@ -246,4 +253,8 @@ class OwnShelf:
 
 def weight(advert: Advertisement) -> int:
     """About how many bytes it takes in a frame."""
-    return 64 + len(advert.name) * 2 + len(advert.client) * 2 + len(advert.properties) + len(advert.xml)
+    return _name_weight(id_of(advert)) + len(advert.properties) + len(advert.xml)
+
+
+def _name_weight(key: AdvertId) -> int:
+    return 64 + 2 * (len(key[0]) + len(key[1]))

@@ -26,7 +26,7 @@ from veena.core.controllers import controllers
 from veena.core.cover_set import CoverSet
 from veena.core.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
 from veena.core.interest_frames import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
-from veena.core.interest_table import InterestTable, mark_key, pair_of
+from veena.core.interest_table import InterestTable, Pair, mark_key, pair_of
 from veena.core.map import NetworkMap
 from veena.core.own_wants import Due
 from veena.core.settings import SECOND_NS
@@ -107,10 +107,12 @@ class Speaker:
                 self._renewed[row.key] = None
                 want = self._table.want(row)
                 changed = change(want) or changed
-                if want in self.wants:
+                if want in self.wants or self.level >= DIGEST_LEVEL:
                     self._gone.pop(row.key, None)
-                else:
+                elif self._table.own.version(row.key, self.level) is not None:  # else there is nothing to withdraw
                     self._gone[row.key] = None
+                else:
+                    self._gone.pop(row.key, None)
         if changed or (after is not None and self._renewed):
             self.stir(now_ns)
 
@@ -153,6 +155,7 @@ class Speaker:
     def _rows(self, sure: bool, certain: bool) -> list[Row]:
         """What is told now, with a mark behind it when that is all."""
         own = self._table.own
+        self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
         gone = [want for want, version in own.unfounded(self.level) if certain and self._knows_gone(want, version)]
         new = own.untold(self.level)
         more = [*(self._orphans() if sure else ()), *new[:MAX_BATCH]]
@@ -177,21 +180,40 @@ class Speaker:
         those that came anew while the one who told them is out of reach."""
         own, level = self._table.own, self.level
         renewed, self._renewed = self._renewed, {}
-        unmarked = [who for who in self._table.tellers(self.unit) if who != self._host and self._is_unmarked(who)]
+        unmarked = [who for who in self._table.tellers(self.unit) if self._is_left_unmarked(who)]
         found: dict[bytes, Want] = {}
+        left: dict[Address, Pair] = {}
         for want, version in own.rows(level) if unmarked else ():
-            if version[1] in unmarked and own.is_due(want.key, level) and self._is_beyond_mark(version):
-                found[want.key] = want
+            if version[1] in unmarked and self._is_beyond_mark(version):
+                if not own.is_due(want.key, level):
+                    continue  # when it is, it is renewed
+                if len(found) < MAX_BATCH:
+                    found[want.key] = want
+                else:
+                    left[version[1]] = max(left.get(version[1], (0, 0)), pair_of(version))
+        self._table.retold(self.unit, unmarked, left)
         for key in renewed:
             told, again = own.version(key, level), own.find(key)
-            if told is not None and again is not None and own.is_due(key, level) and not self._reaches(told[1]):
-                found[key] = again
+            if told is None or again is None or not own.is_due(key, level):
+                continue
+            if self._is_beyond_mark(told) or not self._reaches(told[1]):
+                if len(found) < MAX_BATCH:
+                    found[key] = again
+                else:
+                    self._renewed[key] = None
         return list(found.values())
 
     def _is_unmarked(self, speaker: Address) -> bool:
         """Whether something that a speaker told may have no mark behind it."""
         last = self._table.tellers(self.unit).get(speaker)
         return last is not None and self._table.marks(self.unit).get(speaker, (0, 0)) < last
+
+    def _is_left_unmarked(self, speaker: Address) -> bool:
+        """Whether nobody will set that mark: another speaker may not, and the host cannot where somebody has told in
+        its name under a number that it has not reached."""
+        if not self._is_unmarked(speaker):
+            return False
+        return speaker != self._host or self._table.tellers(self.unit)[speaker][0] > self._next_number()
 
     def _is_beyond_mark(self, version: Version) -> bool:
         return self._table.marks(self.unit).get(version[1], (0, 0)) < pair_of(version)
@@ -237,6 +259,7 @@ class Speaker:
             self._precise_ns = now_ns
         if surplus and (count <= SMALL_DIGEST or surplus >= count // MAX_SURPLUS or now_ns >= self._stale_ns()):
             self._made = make_parts(own.take_all())
+            self._precise_ns = now_ns
         else:
             fresh = own.take_untold()
             self._made = merge_digests(self._made, make_parts(fresh)) if fresh else self._made

@@ -125,12 +125,12 @@ def create_engine(kind: int) -> Engine:
     return AddresseeEngine() if kind == TO else matching.create(KINDS[kind])
 
 
-def add_profile(engine: Engine, profile_id: int, want: Want) -> None:
+def add_profile(engine: Engine, profile_id: int, want: Want, destination: int = 0) -> None:
     """Let an engine match a want for somebody who keeps it, and who hands it back with `remove_profile`."""
     if isinstance(engine, ExactEngine):
-        engine.hold(profile_id, want.constraint, 0)
+        engine.hold(profile_id, want.constraint, destination)
     else:
-        engine.add(profile_id, want.constraint, 0)
+        engine.add(profile_id, want.constraint, destination)
 
 
 def remove_profile(engine: Engine, profile_id: int, want: Want) -> None:
@@ -160,7 +160,7 @@ def reach_want(client_id: str, scope: int) -> Want:
 
 def known_want(row: Row) -> Want:
     """The want of a row of the table: its key was compared when it came in (`want_of`)."""
-    return Want(_packed(row.kind, row.payload), row.key, nowhere(row.kind, row.scope))
+    return Want(_known_packed(row.kind, row.payload), row.key, nowhere(row.kind, row.scope))
 
 
 def want_of(row: Row) -> Want:
@@ -187,6 +187,10 @@ def _packed(kind: int, payload: bytes) -> str | bytes:
     except DECODE_ERRORS:
         return payload
     return topic if _encoder.encode(topic) == payload else payload
+
+
+#: Several units tell the same want: its text is held once.
+_known_packed = lru_cache(maxsize=READ_CACHE)(_packed)
 
 
 def key_of(kind: int, payload: bytes, scope: int) -> bytes:

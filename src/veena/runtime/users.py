@@ -41,6 +41,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from veena.core.client_frames import ClientHello
 from veena.errors import AccessDenied, ConfigError
+from veena.runtime.access_events import PUBLISHER
 from veena.runtime.limits import Limits
 from veena.runtime.rights import MAX_RULES, Rights, Rule
 
@@ -113,14 +114,16 @@ class Users:
         return self._users is None
 
     def anybody(self, hello: ClientHello) -> Principal:
-        """Who is let in where there are no users."""
+        """Who is let in where there are no users: everybody but who gives himself out as a broker."""
         assert self.is_open
+        _check_not_ours(hello.client_id)
         return Principal(hello.client_id, self._limits)
 
     async def admit(self, hello: ClientHello, proven: str | None) -> Principal:
         """Who a client is; raise AccessDenied when that is not shown, or not for this client id."""
         if self._users is None:
             return self.anybody(hello)
+        _check_not_ours(hello.client_id)
         owner = self._owner(hello) if hello.token else None
         name = owner or hello.user or proven or hello.client_id
         user = self._users.get(name)
@@ -249,6 +252,12 @@ def _check_user(file: str, name: str, user: User, found: _File) -> None:
             )
         if sum(digest in each.tokens for each in found.user.values()) > 1:
             raise ConfigError(file, f"{where}, tokens", "has the token of another user too", "make one for each")
+
+
+def _check_not_ours(client_id: str) -> None:
+    """Raise AccessDenied for an id under which brokers publish: what they tell of others is believed."""
+    if client_id.startswith(PUBLISHER):
+        raise AccessDenied(f"client id {client_id!r}: ids that begin with {PUBLISHER!r} are the brokers' own")
 
 
 def _may_be(name: str, user: User, client_id: str) -> bool:

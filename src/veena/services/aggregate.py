@@ -104,6 +104,13 @@ class Aggregate:
 
         Raises InvalidConstraint, and then changes nothing.
         """
+        parse_constraint(constraint)  # first by itself, so that the place of a fault is that in its own text
+        try:
+            parse_constraint(f"({_joined(application, [constraint.strip() or EVERYTHING, EVERYTHING])})")
+        except InvalidConstraint:
+            raise InvalidConstraint(
+                constraint, 0, "too long or too deep to be joined with those of others: say it with less"
+            ) from None
         wishes = self._wishes.get(application) or Wishes()
         is_changed = wishes.add(member, constraint)
         self._wishes[application] = wishes
@@ -130,8 +137,8 @@ class Aggregate:
         if len(parts) == 1:
             application, _ = parts[0]
             yield from _divided(application, self._wishes[application].widest())
-        elif len(parts) <= MAX_TOGETHER and sum(len(f"({part}) or ") for _, part in parts) <= MAX_TEXT + len(" or "):
-            yield " or ".join(f"({part})" for _, part in parts)
+        elif len(parts) <= MAX_TOGETHER and _fits(text := " or ".join(f"({part})" for _, part in parts)):
+            yield text
         else:
             for bit in (0, 1):
                 half = [each for each in parts if _bits(each[0]) >> depth & 1 == bit]
@@ -223,19 +230,34 @@ class Wishes:
         if any(matching.covers("constraint", other, constraint) for other in self.told):
             return True
         whole = " or ".join(f"({each})" for each in self.told)
-        return bool(whole) and len(whole) <= MAX_TEXT and matching.covers("constraint", whole, constraint)
+        return bool(whole) and _fits(whole) and matching.covers("constraint", whole, constraint)
 
 
 def _divided(application: str, constraints: list[str], depth: int = 0) -> Iterator[str]:
     """One text for these constraints on an application, or several."""
     text = _joined(application, constraints)
-    if len(constraints) == 1 or len(text) <= MAX_TEXT:
+    if len(constraints) == 1 or _fits(text):
         yield text
         return
     for bit in (0, 1):
         half = [each for each in constraints if _bits(each) >> depth & 1 == bit]
         if half:
             yield from _divided(application, half, depth + 1)
+
+
+def _fits(text: str) -> bool:
+    """Whether brokers read a text, and compare it with others."""
+    return len(text) <= MAX_TEXT and _is_readable(text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _is_readable(text: str) -> bool:
+    """What is joined may have more operators than one text may."""
+    try:
+        parse_constraint(text)
+    except InvalidConstraint:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1 << 14)

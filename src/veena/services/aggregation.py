@@ -203,11 +203,11 @@ class AggregationService:
             now = time.monotonic()
             for held in list(self._held.values()):
                 gone = [key for key, until in held.leases.items() if until < now]
-                for key in gone:
-                    self._remove(held, key)
-                self._expired += len(gone)
                 if gone:
                     try:
+                        for key in gone:
+                            self._remove(held, key)
+                            self._expired += 1
                         await self._settle(held)
                     except VeenaError as error:
                         logger.info("an aggregate of domain %d is not settled: %s", self.network, error)
