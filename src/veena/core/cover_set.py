@@ -40,8 +40,9 @@ class _Bucket:
 class CoverSet:
     """Counted wants and the widest among them, in a network of so many levels."""
 
-    def __init__(self, levels: int = MAX_LEVELS, told: Due | None = None) -> None:
+    def __init__(self, levels: int = MAX_LEVELS, told: Due | None = None, compared: int = MAX_COMPARED) -> None:
         self._levels = levels
+        self._compared = compared
         #: How often a want was counted after the first time.
         self._repeats: dict[bytes, int] = {}
         #: All buckets but those of one topic that is told and nothing else.
@@ -63,13 +64,17 @@ class CoverSet:
         bucket = self._buckets.get(want.bucket)
         return bucket is not None and want.key in bucket.held
 
-    def add(self, want: Want) -> bool:
-        """Count one more; whether what is told changed."""
+    def add(self, want: Want, is_widest: bool = False) -> bool:
+        """Count one more; whether what is told changed. One that is known to be among the widest is not compared."""
         if want in self:
             self._repeats[want.key] = self._repeats.get(want.key, 0) + 1
             return False
         bucket = self._bucket(want)
-        changed = self._place(bucket, want)
+        changed = True
+        if is_widest:
+            self._tell(bucket, want)
+        else:
+            changed = self._place(bucket, want)
         self._keep(want.bucket, bucket)
         return changed
 
@@ -108,7 +113,7 @@ class CoverSet:
 
     def _place(self, bucket: _Bucket, want: Want) -> bool:
         """Tell a want or hold it back."""
-        if len(bucket.told) > MAX_COMPARED or _work(bucket, want) > MAX_WORK:
+        if len(bucket.told) > self._compared or _work(bucket, want) > MAX_WORK:
             self._tell(bucket, want)
             return True
         for other in bucket.told.values():

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from veena.address import Address, Unit, as_seen
 from veena.core.controllers import controllers
-from veena.core.cover_set import CoverSet
+from veena.core.cover_set import MAX_COMPARED, CoverSet
 from veena.core.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
 from veena.core.interest_frames import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
 from veena.core.interest_table import InterestTable, Pair, mark_key, pair_of
@@ -36,6 +36,8 @@ from veena.core.want import Want
 MAX_OTHERS = 8
 #: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions.
 MAX_BATCH = 4096
+#: Wants that one is compared with where a digest is told: it gains little by that, since the atoms are mostly the same.
+FEW_COMPARED = 32
 #: A digest of so many wants is made anew when one of them has gone: 10 ms. A larger one when the sixteenth part of its
 #: wants has, or after a minute; until then it lets through what only they asked for. A hundred thousand hashes at every
 #: change would keep all events waiting.
@@ -64,7 +66,8 @@ class Speaker:
     ) -> None:
         self.level = level
         self.unit: Unit = network.own(level)
-        self.wants = CoverSet(network.levels, Due(table.own, level) if level <= DIGEST_LEVEL else None)
+        due = Due(table.own, level) if level <= DIGEST_LEVEL else None
+        self.wants = CoverSet(network.levels, due, MAX_COMPARED if level < DIGEST_LEVEL else FEW_COMPARED)
         #: Wants that this speaker has counted itself until nobody had them any longer, and not yet withdrawn: of these
         #: it knows that they are gone.
         self._gone: dict[bytes, None] = {}
@@ -92,11 +95,15 @@ class Speaker:
 
     def take_office(self, now_ns: int) -> None:
         """Gather what the sub-units want from the table."""
+        own = self._table.own
         for unit in self._table.units():
             if self.level and unit[:-1] == self.unit and self.level <= DIGEST_LEVEL:
                 for row in list(self._table.rows(unit)):
-                    self.heard(None, row, now_ns)
-        self._renewed.clear()
+                    if row.scope > self.level:
+                        # The speaker before had compared it with all others. To do so again for thousands at once
+                        # would keep all events waiting, and heartbeats too.
+                        is_told = self.level < DIGEST_LEVEL and own.version(row.key, self.level) is not None
+                        self.wants.add(self._table.want(row), is_told)
         self.stir(now_ns)
 
     def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
