@@ -99,14 +99,14 @@ class Application:
     def __enter__(self) -> Application:
         if self._loop is not None:
             raise LocalProtocolError("this application runs already: make another one by veena.collab.application(...)")
-        loop = LoopThread()
+        loop = self._loop = LoopThread()  # before others can find it: it is one program from here on
         try:
             loop.wait(self._open())
         except BaseException:
+            self._loop = None
             loop.wait(self._client.close())
             loop.stop()
             raise
-        self._loop = loop
         return self
 
     def __exit__(
