@@ -13,9 +13,9 @@ ones, on a virtual clock. Printed are
 - at rest: what is said although nothing changes.
 
 `--check` makes the bounds exit codes: at most 128 KiB of digests a broker, rows only of units inside the super-cluster.
-Parts of a network that would begin after `--cpu-minutes` are left out. 3,000 brokers take about half an hour of an idle
-core and 10 GiB; `interest_state.py` finds what they hold in the end without messages, in seconds. Times are of this
-machine; the rest is the same everywhere.
+Parts of a network that would begin after `--cpu-minutes` are left out. 3,000 brokers take more than half an hour of an
+idle core and more than 17 GiB; `interest_state.py` finds what they hold in the end without messages, in seconds. Times
+are of this machine; the rest is the same everywhere.
 """
 
 from __future__ import annotations
