@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 JOBS ?= 2
+# Tests start hundreds of processes: without bytecode on disk each would compile everything that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # The tree of `make compiled` goes first where it is there and made from the present sources; otherwise this is empty.
 WITH_COMPILED = PYTHONPATH="$$($(BIN)/python tools/compile.py --current)"
 

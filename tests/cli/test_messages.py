@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import veena as in_this_process
 from tests.runtime.processes import Started
 from tests.runtime.processes import veena as started
 
@@ -148,7 +149,7 @@ def test_offers_are_found(url: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_asked_wrongly_is_one_line_and_exit_code_2(url: str, arguments: tuple[str, ...], said: str) -> None:
-    found = veena(*arguments, "--url", url)
+    found = in_this_process(*arguments, "--url", url)
     assert found.code == 2
     assert said in found.err
     assert len(found.err.strip().splitlines()) == 1

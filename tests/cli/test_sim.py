@@ -21,7 +21,7 @@ REPORTED = {
 
 
 def test_a_run_is_reported_with_null_for_what_is_not_measured() -> None:
-    found = veena("sim", "run", "--seed", "2", "--brokers", "10", "--json")
+    found = veena("sim", "run", "--seed", "2", "--brokers", "8", "--events", "40", "--json")
     assert found.code == 0
     report = json.loads(found.out)
     assert set(report) >= REPORTED
@@ -30,14 +30,16 @@ def test_a_run_is_reported_with_null_for_what_is_not_measured() -> None:
     assert report["delivered"] == report["expected"] > 0
     assert report["missing"] == report["duplicates"] == report["out_of_order"] == 0
     assert report["wasted_units"] == report["digest_false_positives"]
-    with_faults = json.loads(veena("sim", "run", "--seed", "7", "--brokers", "10", "--faults", "links", "--json").out)
+    small = ("--brokers", "6", "--events", "20")
+    with_faults = json.loads(veena("sim", "run", "--seed", "7", *small, "--faults", "links", "--json").out)
     assert with_faults["optimum_crossings"] is None
 
 
 def test_the_same_seed_is_the_same_run_whatever_the_hash_seed() -> None:
     """FLT-08: nothing but the seed decides."""
     command = [str(Path(sys.executable).parent / "veena"), "sim", "run", "--seed", "7", "--faults", "all"]
-    command += ["--brokers", "10", "--events", "30", "--json"]
+    small = ("--brokers", "7", "--events", "30", "--json")
+    command += small
     hashes = {
         json.loads(
             subprocess.run(
@@ -47,20 +49,18 @@ def test_the_same_seed_is_the_same_run_whatever_the_hash_seed() -> None:
         for seed in ("0", "1")
     }
     assert len(hashes) == 1
-    assert (
-        json.loads(veena("sim", "run", "--seed", "8", "--brokers", "10", "--events", "30", "--json").out)["trace_hash"]
-        not in hashes
-    )
+    assert json.loads(veena("sim", "run", "--seed", "8", *small).out)["trace_hash"] not in hashes
 
 
 def test_a_run_on_a_network_file_for_people() -> None:
-    found = veena("sim", "run", "--seed", "1", "--network", str(ROOT / "networks" / "fix-1.toml"), "--faults", "links")
+    given = ("--network", str(ROOT / "networks" / "fix-1.toml"), "--faults", "links", "--events", "30")
+    found = veena("sim", "run", "--seed", "1", *given)
     assert found.code == 0
     assert "every map right, every way leads to its unit, every want known" in found.out
 
 
 def test_soak_stops_when_told() -> None:
-    found = veena("sim", "soak", "--seeds", "2", "--brokers", "10", "--faults", "none", "--json")
+    found = veena("sim", "soak", "--seeds", "2", "--brokers", "6", "--events", "30", "--faults", "none", "--json")
     assert found.code == 0
     report = json.loads(found.out)
     assert (report["seeds"], report["faults"], report["broken"], report["missing"]) == (2, "none", [], 0)

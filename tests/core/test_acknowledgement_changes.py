@@ -43,3 +43,23 @@ def test_a_wider_want_may_go_before_all_have_heard_of_it(
     listening.world.start(listening.at(lost))
     listening.run(20)
     assert listening.levels(a1, 2) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        (("constraint", "price > 0"), ("constraint", "price > 5 and sym == 's1'")),
+        (("tags", "make=Ford,colour=*"), ("tags", "make=Ford,colour=red")),
+    ],
+)
+def test_a_wider_want_may_come_while_others_still_have_to_hear(
+    wide: tuple[str, Constraint], narrow: tuple[str, Constraint]
+) -> None:
+    """AGG-07: the narrow one waits for a digest that has it; the next one has the wide want of another cluster."""
+    listening = Listening(three())
+    a1 = listening.at("S.C.a.1")
+    for session, at, want in ((1, a1, narrow), (2, listening.at("S.C.b.3"), wide)):
+        listening.world.give(at, ClientUp(session, f"client-{session}"))
+        listening.world.give(at, Subscribe(session, 1, *want, SYSTEM))
+    listening.run(6)
+    assert listening.levels(a1, 1) == [1, 2, 3, 4]

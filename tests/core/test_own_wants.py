@@ -13,7 +13,7 @@ from veena.core.boundary import ClientUp, Subscribe, Unsubscribe
 from veena.core.clients import Clients
 from veena.core.digest import DIGEST_LEVEL, make_parts
 from veena.core.interest_frames import MAX_COUNT, Interest, Row, Version
-from veena.core.interest_table import pair_of
+from veena.core.interest_table import InterestTable, pair_of
 from veena.core.map import NetworkMap
 from veena.core.numbered import Numbered
 from veena.core.own_wants import Due, OwnWants
@@ -290,3 +290,24 @@ def test_a_want_that_went_leaves_nothing_with_the_speakers(is_brief: bool) -> No
         settle(profiles, now)
         now += 10 * SECOND_NS
     assert [len(speaker._gone) for speaker in profiles.speakers._speaking.values()] == [0] * LEVELS
+
+
+def test_a_want_that_several_units_tell_is_one_object() -> None:
+    """PPP-05: it stands in many tables, of which none changes it; what a table changes is its own."""
+    want = make_want("topic", "quotes", LEVELS)
+    tables = [InterestTable(HOST), InterestTable((0, 0, 0, 1))]
+    for table in tables:
+        for number in range(2, 5):
+            speaker = (0, 0, 0, number)
+            row = Row(speaker, want.key, (1, speaker, 1), True, want.kind, want.payload, want.scope)
+            assert table.learn(row, None, 0) is not None
+    kept = [table.kept((0, 0, 0, number), want.key) for table in tables for number in range(2, 5)]
+    assert len({id(each.want) for each in kept if each is not None}) == 1
+    shared = tables[0].want(next(tables[0].rows((0, 0, 0, 2))))
+    before = shared.stand
+    tables[0].own.open(0)
+    tables[0].own.appoint(shared, 0)
+    assert tables[0].own.is_due(want.key, 0) and not tables[1].own.is_due(want.key, 0)
+    assert shared.stand == before
+    for table in tables:
+        table.check()

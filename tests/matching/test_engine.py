@@ -147,7 +147,7 @@ DESTINATIONS = st.integers(0, 15) | st.sampled_from([1 << 40, 1 << 100])
 
 
 def _fill(engine: Engine, data: st.DataObject, language: Language) -> dict[int, tuple[Constraint, int]]:
-    """Adds, replacements and removals; what should be in the engine after them."""
+    """Adds, replacements, redirections and removals; what should be in the engine after them."""
     profiles: dict[int, tuple[Constraint, int]] = {}
     _change(engine, profiles, data, language)
     return profiles
@@ -157,9 +157,13 @@ def _change(
     engine: Engine, profiles: dict[int, tuple[Constraint, int]], data: st.DataObject, language: Language
 ) -> None:
     for profile_id in data.draw(st.lists(st.integers(0, 9), max_size=14)):
-        if profile_id in profiles and data.draw(st.booleans()):
+        what = data.draw(st.sampled_from(("add", "remove", "redirect"))) if profile_id in profiles else "add"
+        if what == "remove":
             engine.remove(profile_id)
             del profiles[profile_id]
+        elif what == "redirect":
+            profiles[profile_id] = profiles[profile_id][0], data.draw(DESTINATIONS)
+            engine.redirect(profile_id, *profiles[profile_id])
         else:
             profiles[profile_id] = data.draw(language.constraints), data.draw(DESTINATIONS)
             engine.add(profile_id, *profiles[profile_id])
@@ -184,7 +188,7 @@ def test_every_engine_has_a_language_here() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_an_engine_answers_as_a_scan_does(name: str, data: st.DataObject) -> None:
-    """MAT-02, MAT-03, DST-04..06, PGR-13: through adds, replacements, removals, and a snapshot in between."""
+    """MAT-02, MAT-03, DST-04..06, PGR-13: as profiles come, change and go, with a snapshot in between."""
     language = LANGUAGES[name]
     engine = matching.create(name)
     profiles = _fill(engine, data, language)

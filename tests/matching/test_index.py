@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from veena.matching.condition import Attribute, Like, Literal
 from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence
 from veena.matching.formula_merge import admits
-from veena.matching.index import OWN_TABLES, Index, Scope
+from veena.matching.index import OWN_TABLES, Index, Scope, access_to
 from veena.matching.index_bitmap import PIECE, Bitmap
 from veena.matching.index_features import Features, doubles_around
 from veena.matching.index_rest import Origin, compile_formula
@@ -25,6 +26,8 @@ from veena.matching.index_rows import (
     access_key,
     formula_of,
     like_prefix,
+    prefix_key,
+    prefix_length,
     range_test,
     rows_of,
 )
@@ -122,7 +125,7 @@ def test_the_rows_of_a_formula_are_true_when_it_is(formula: Formula, asked: list
     index.withdraw(0, scope)
     assert not index.tables
     assert not scope.access
-    assert not scope.open.chains
+    assert scope.open.is_empty
     assert len(index.rests) == 0
     assert sum(index.features.counts) == 1
 
@@ -226,7 +229,7 @@ def test_a_row_hangs_under_its_rarest_value() -> None:
     for owner in range(100):
         row = rows_of(All((EqualTo("common", "yes"), EqualTo("rare", f"v{owner}"))))
         index.place(owner, scope, row, "")
-    assert scope.access["common"].rows("yes") <= 1
+    assert access_to(scope, "common").rows("yes") <= 1
     assert _found(index, scope, {"common": "yes", "rare": "v57"}) == [57]
 
 
@@ -234,7 +237,7 @@ def test_kinds_of_rows_under_one_value_are_bounded() -> None:
     index, scope = Index(_no_recall), Scope()
     for owner in range(200):
         index.place(owner, scope, rows_of(All((EqualTo("s", "x"), InRange(f"p{owner}", 0, None, False, False)))), "")
-    kinds = [segment.table for segment in scope.access["s"].chain("x")]
+    kinds = [segment.table for segment in access_to(scope, "s").chain("x")]
     assert len(kinds) <= OWN_TABLES + 2
     assert sorted(_found(index, scope, {"s": "x", "p7": 1, "p150": 0, "p151": -1})) == [7, 150]
 
@@ -273,6 +276,30 @@ def test_a_bitmap_takes_in_rows_a_piece_at_a_time() -> None:
         bitmap.cover(bounds, 3 * PIECE)
         covered.append(bitmap.covered)
     assert covered == [PIECE, 2 * PIECE, 3 * PIECE]
+
+
+KEYS = ["a", "b", 1, prefix_key("a"), prefix_key("ab"), prefix_key("b")]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(KEYS)), max_size=40))
+def test_chains_are_found_by_their_keys_whether_one_or_many(steps: list[tuple[bool, object]]) -> None:
+    """One key stands in the access itself, several in a dict: nobody sees the difference."""
+    table, access = Table((1,), 1, False, False), Access("s")
+    chains: dict[object, list[Segment]] = {}
+    for comes, key in steps:
+        chain = chains.setdefault(key, [])
+        if comes:
+            chain.insert(0, Segment(table, access, key))
+            access.link(chain[0])
+        elif chain:
+            access.unlink(chain.pop(len(chain) // 2))
+        if not chain:
+            del chains[key]
+        assert access.held() == list(chains)
+        assert access.is_empty == (not chains)
+        assert [list(access.chain(each)) for each in KEYS] == [chains.get(each, []) for each in KEYS]
+        lengths = Counter(filter(None, map(prefix_length, chains)))
+        assert (access.lengths or {}) == lengths
 
 
 @settings(max_examples=40, deadline=None)

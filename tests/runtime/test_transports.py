@@ -1,14 +1,17 @@
-"""TRN-01: one suite for all transports. Each test runs over TCP, TLS, mutual TLS, WebSocket, both, and in process."""
+"""TRN-01: one suite for all transports. Each test runs over TCP, TLS, mutual TLS, WebSocket, both, and in process; and
+on asyncio's loop and uvloop's, which write to sockets in ways of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
+import uvloop
 
 from tests.runtime.streams import CERTIFICATES, Ear, Ears, secrets, until
 from veena.errors import ConfigError
@@ -26,7 +29,25 @@ TRANSPORTS = {
     "wss": ("wss://localhost:0/veena", None),
     "memory": ("memory://here", NO_SECRETS),
 }
+Loops = Callable[[], asyncio.AbstractEventLoop]
+Found = TypeVar("Found")
+LOOPS: dict[str, Loops] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 EVERY = pytest.mark.parametrize("name", TRANSPORTS)
+
+
+@pytest.fixture(params=LOOPS, autouse=True)
+def used_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    _used[:] = [LOOPS[request.param]]
+    yield
+    _used.clear()
+
+
+_used: list[Loops] = []
+
+
+def on_loop(test: Coroutine[Any, Any, Found]) -> Found:
+    with asyncio.Runner(loop_factory=_used[0]) as runner:
+        return runner.run(test)
 
 
 @asynccontextmanager
@@ -56,7 +77,7 @@ def both(name: str, test: object) -> None:
         async with pair(name) as (dialler, acceptor, _):
             await test(acceptor, dialler)  # type: ignore[operator]
 
-    asyncio.run(run())
+    on_loop(run())
 
 
 @EVERY
@@ -175,7 +196,7 @@ def test_nobody_listens_any_more(name: str) -> None:
             with pytest.raises((OSError, ConnectionError)):
                 await connect(server.url, Ears(), secrets())
 
-    asyncio.run(run())
+    on_loop(run())
 
 
 def test_half_closed_sockets_end() -> None:
@@ -195,7 +216,7 @@ def test_half_closed_sockets_end() -> None:
         writer.close()
         await server.close()
 
-    asyncio.run(run())
+    on_loop(run())
 
 
 def test_mutual_tls_proves_who_connects() -> None:
@@ -205,7 +226,7 @@ def test_mutual_tls_proves_who_connects() -> None:
         async with pair("tls") as (near, far, _):
             assert far.stream.proven is None and near.stream.proven == "broker"
 
-    asyncio.run(run())
+    on_loop(run())
 
 
 def test_a_stranger_is_not_let_in_and_not_believed() -> None:
@@ -222,7 +243,7 @@ def test_a_stranger_is_not_let_in_and_not_believed() -> None:
         assert not there.all
         await server.close()
 
-    asyncio.run(run())
+    on_loop(run())
 
 
 @pytest.mark.parametrize(
@@ -239,7 +260,7 @@ def test_what_is_no_websocket_is_refused(request_: bytes) -> None:
         writer.close()
         await server.close()
 
-    asyncio.run(run())
+    on_loop(run())
 
 
 def test_web_pages_need_a_permission() -> None:
@@ -257,8 +278,8 @@ def test_web_pages_need_a_permission() -> None:
         await server.close()
         return line
 
-    assert b"403" in asyncio.run(status(()))
-    assert b"101" in asyncio.run(status(("http://evil.example",)))
+    assert b"403" in on_loop(status(()))
+    assert b"101" in on_loop(status(("http://evil.example",)))
 
 
 def test_a_socket_says_how_long_its_round_trip_is() -> None:
@@ -270,7 +291,7 @@ def test_a_socket_says_how_long_its_round_trip_is() -> None:
             if measured is not None:  # only some kernels tell
                 assert 0 <= measured[1] <= measured[0] < 1
 
-    asyncio.run(run())
+    on_loop(run())
 
 
 @pytest.mark.parametrize(

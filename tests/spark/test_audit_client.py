@@ -105,6 +105,23 @@ def test_each_durable_subscription_is_a_queue_of_its_own() -> None:
     assert len(judge("bob", stays, behind, [row(2, 150), row(3, 151), row(1, 152)]).disordered) == 1
 
 
+def test_an_event_comes_once_through_each_durable_subscription_that_wants_it() -> None:
+    """I1: two of them that are behind are read to one after the other; a third row is one too many."""
+    stays = [replace(STAY, profile_id=profile, durable=True) for profile in (1, 2)]
+    both = [event(1)._replace(profile_id=profile) for profile in (1, 2)]
+    rows = [row(1, 150), row(1, 151), row(1, 152)]
+
+    def extra(stays: list[Stay], matched: list[Matched], rows: list[Row]) -> list[int]:
+        return [count for _, _, count in judge("bob", stays, matched, rows).duplicates]
+
+    assert extra(stays, both, rows[:2]) == []
+    assert extra(stays, both, rows) == [1]
+    assert extra(stays, both[:1], rows[:2]) == [1], "the other one does not want it"
+    assert extra([replace(stay, durable=False) for stay in stays], both, rows[:2]) == [1], "these are one queue"
+    assert extra([stays[0], replace(stays[1], durable=False)], both, rows[:2]) == []
+    assert extra([stays[0], replace(stays[1], begun=200)], both, rows[:2]) == [1], "the other one began later"
+
+
 def test_a_group_is_promised_what_one_member_gets() -> None:
     group = replace(STAY, durable=True, shared="~shared/w/1")
     assert judge("~shared/w/1", [group], [event(1)], []).promised == 1

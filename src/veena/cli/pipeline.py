@@ -27,10 +27,9 @@ UiPortOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
-group = typer.Typer(help="Events in bulk, on Spark: archive, match, audit, analyse, replay.", no_args_is_help=True)
-
 
 def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="Events in bulk, on Spark: archive, match, audit, analyse, replay.", no_args_is_help=True)
     for verb in VERBS:
         if importlib.util.find_spec(f"veena.cli.pipeline_{verb}") is not None:
             importlib.import_module(f"veena.cli.pipeline_{verb}").register(group)

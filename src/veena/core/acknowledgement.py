@@ -40,6 +40,8 @@ from veena.core.want import TOPIC, Want, covers, known_want
 
 #: Who has a want: the profile id of its only subscription, or those of several (`clients`).
 Subscribers = int | dict[int, None]
+#: The wants of one bucket: the only one, as of most selectors, or several by key.
+Wider = Want | dict[bytes, Want]
 #: The least that all have of each speaker of a unit; None where nobody else is there to have anything.
 Floor = dict[Address, Pair] | None
 
@@ -63,7 +65,7 @@ class Acknowledgements:
         self._instead: dict[bytes, Want] = {}
         #: What the own broker and the clusters of the own super-cluster tell, for finding wider wants: by bucket, and
         #: without the plain topics, whose keys are known.
-        self._wider: dict[Unit, dict[bytes, dict[bytes, Want]]] = {}
+        self._wider: dict[Unit, dict[bytes, Wider]] = {}
         self._news: list[Active] = []
         #: Wants of this input: they may be covered by what was told before, and nobody else is concerned.
         self._fresh: dict[bytes, None] = {}
@@ -73,6 +75,9 @@ class Acknowledgements:
         self._floors: dict[int, tuple[bool, Floor]] = {}
         #: The digests of the own units, made ready for asking, with their scopes.
         self._tests: dict[int, tuple[Version, list[tuple[int, DigestTest]]]] = {}
+        #: While wants are judged: by level, scope and bucket what is told there and the own unit's digest lets through.
+        #: A hundred wants are judged together, and hundreds may be told in a bucket.
+        self._through: dict[tuple[int, int, bytes], list[Want]] = {}
         self._seen = (-1, -1)
         self._release_ns: int | None = None
 
@@ -151,11 +156,9 @@ class Acknowledgements:
                 want = known_want(row)
                 buckets = self._wider.setdefault(row.unit, {})
                 if stands:
-                    buckets.setdefault(want.bucket, {})[want.key] = want
-                elif want.key in buckets.get(want.bucket, {}):
-                    del buckets[want.bucket][want.key]
-                    if not buckets[want.bucket]:
-                        del buckets[want.bucket]
+                    _put(buckets, want)
+                else:
+                    _drop(buckets, want)
 
     def heard_digest(self, unit: Unit) -> None:
         if unit == self._map.host[: len(unit)]:
@@ -190,6 +193,7 @@ class Acknowledgements:
                     self._floors[level] = self._floor(level)
                     self._raise(level, self._concerned(level), *self._floors[level])
             self._stirred.clear()
+        self._through.clear()
         news, self._news = self._news, []
         return news
 
@@ -286,9 +290,12 @@ class Acknowledgements:
 
     def _comparable(self, unit: Unit, want: Want) -> list[Want]:
         """What a unit tells that may be wider than a want."""
-        rows = [self._table.kept(unit, key) for key in want.topic_keys(self._map.levels)]
-        topics = [row.want for row in rows if row is not None and row.wanted]
-        return [*topics, *self._wider.get(unit, {}).get(want.bucket, {}).values()]
+        topics = self._topics(unit, want.topic_keys(self._map.levels))
+        return [*topics, *_held(self._wider.get(unit, {}), want.bucket)]
+
+    def _topics(self, unit: Unit, keys: list[bytes]) -> list[Want]:
+        rows = [self._table.kept(unit, key) for key in keys]
+        return [row.want for row in rows if row is not None and row.wanted]
 
     def _digest_has(self, level: int, asked: Want, want: Want) -> bool:
         """Whether the own unit's digest lets through what is asked for: by its atoms, or those of a wider want that
@@ -296,11 +303,16 @@ class Acknowledgements:
         tests = [test for scope, test in self._digest_tests(level) if scope >= asked.scope]
         if _lets_through(tests, want):
             return True
-        for unit in filter(self._concerns, self._table.units()):
-            for wider in self._comparable(unit, want):
-                if _lets_through(tests, wider) and covers(wider, want):
-                    return True
-        return False
+        keys = want.topic_keys(self._map.levels)
+        for unit in filter(self._concerns, self._table.units()) if keys else ():
+            if any(_lets_through(tests, wider) and covers(wider, want) for wider in self._topics(unit, keys)):
+                return True
+        slot = (level, asked.scope, want.bucket)
+        through = self._through.get(slot)
+        if through is None:
+            told = {wider.key: wider for buckets in self._wider.values() for wider in _held(buckets, want.bucket)}
+            through = self._through[slot] = [wider for wider in told.values() if _lets_through(tests, wider)]
+        return any(covers(wider, want) for wider in through)
 
     def _digest_tests(self, level: int) -> list[tuple[int, DigestTest]]:
         digest = self._table.digest(self._map.own(level))
@@ -330,6 +342,31 @@ class Acknowledgements:
                 wants = [self._clients.told_want(*each) for each in subscriptions]
                 assert wants and all(want is not None and want.key == key and level < want.scope for want in wants)
         assert all(key in keys for key in self._instead)
+
+
+def _held(buckets: dict[bytes, Wider], name: bytes) -> list[Want]:
+    found = buckets.get(name)
+    return [] if found is None else [found] if isinstance(found, Want) else list(found.values())
+
+
+def _put(buckets: dict[bytes, Wider], want: Want) -> None:
+    found = buckets.get(want.bucket)
+    if found is None or (isinstance(found, Want) and found.key == want.key):
+        buckets[want.bucket] = want
+    elif isinstance(found, Want):
+        buckets[want.bucket] = {found.key: found, want.key: want}
+    else:
+        found[want.key] = want
+
+
+def _drop(buckets: dict[bytes, Wider], want: Want) -> None:
+    found = buckets.get(want.bucket)
+    if isinstance(found, dict):
+        found.pop(want.key, None)
+        if not found:
+            del buckets[want.bucket]
+    elif found is not None and found.key == want.key:
+        del buckets[want.bucket]
 
 
 def _one(found: Subscribers) -> int:

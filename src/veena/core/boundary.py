@@ -212,9 +212,12 @@ class Publish:
     frame: EventFrame
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PublishBatch:
-    """A client publishes many events, all of one read. Best-effort ones that are accepted may go without a word."""
+    """A client publishes many events, all of one read. Best-effort ones that are accepted may go without a word.
+
+    Not frozen, as it and `DeliverBurst` are made for every read: that would take longer than all else about them.
+    """
 
     session: int
     bursts: Sequence[EventBurst]
@@ -412,7 +415,7 @@ class Deliver:
     receivers: tuple[tuple[int, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeliverBurst:
     """Hand all events of a burst to these sessions: its bytes are what they get."""
 

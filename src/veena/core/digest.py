@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from veena.core.interest_frames import MAX_DIGEST_BYTES, DigestPart
 from veena.core.want import KINDS, READ_CACHE, Want, nowhere
@@ -255,6 +256,17 @@ def _split(data: bytes) -> list[bytes]:
     return [data[at : at + ATOM_BYTES] for at in range(0, len(data), ATOM_BYTES)]
 
 
+#: The hashes of digests that are being asked: equal ones are held once, however many ask them, while anybody does.
+_asked: WeakValueDictionary[bytes, Atoms] = WeakValueDictionary()
+
+
+def _atoms_in(data: bytes) -> Atoms:
+    atoms = _asked.get(data)
+    if atoms is None:
+        atoms = _asked[data] = frozenset(_split(data))
+    return atoms
+
+
 class DigestTest:
     """One part of a digest, made ready for asking."""
 
@@ -263,7 +275,7 @@ class DigestTest:
     def __init__(self, part: DigestPart) -> None:
         self.part = part
         self._bits = part.data if part.bloom else b""
-        self._atoms: Atoms = frozenset() if part.bloom else frozenset(_split(part.data))
+        self._atoms: Atoms = frozenset() if part.bloom else _atoms_in(part.data)
 
     def may_want(self, atoms: list[bytes]) -> bool:
         if not self._bits:

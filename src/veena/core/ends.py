@@ -32,7 +32,7 @@ from veena.core.boundary import Deliver, Effect, Had
 from veena.core.decisions import Decisions, Receivers
 from veena.core.disk import Disk, LastHad, Place, Skip, Stream
 from veena.core.event_burst import EventBurst
-from veena.core.event_frame import BACKLOG, EventFrame
+from veena.core.event_frame import BACKLOG, RELIABLE, EventFrame
 from veena.core.flight import Flight
 from veena.core.handed_runs import HandedRuns
 from veena.core.ledger import Ledger
@@ -179,9 +179,11 @@ class Ends:
     ) -> Receivers:
         """Hand over plain events that are alike, published here or at `origin`; who is left to be handed them. Of
         reliable ones a note is made, and `saved` says when their place is on disk."""
-        self._note(stream, last, False, now_ns)
+        self._had.pop(stream, None)  # as `_note` does it
+        self._had[stream] = last
+        self._heard_ns[stream] = now_ns
         self._delivered += count * len(receivers)
-        if like.reliable:
+        if like.flags & RELIABLE:
             self._unsaved[stream] = last
             sessions = tuple(session for session, _ in receivers)
             for gone, place in self._runs.add(stream, last[0], first, last[1], sessions).items():

@@ -2,9 +2,9 @@
 
 For every vertex of the broker's own map there is what is wanted there: exact rows for the brokers of its cluster and
 the clusters of its super-cluster, digests for what is larger. The rows stand in ordinary matching engines whose
-destinations are the bits of the event's vector, so `destinations` says at once which brokers, clusters, super-clusters
-and super-super-clusters want the event (DST-01, DST-05). Wants of different scopes stand in different engines: one of
-scope s counts only for events that were published inside the client's level-s unit.
+destinations are the bits of the event's vector (`unit_wants`), so `destinations` says at once which brokers, clusters,
+super-clusters and super-super-clusters want the event (DST-01, DST-05). Wants of different scopes stand in different
+engines: one of scope s counts only for events that were published inside the client's level-s unit.
 
 An event with a list of addressees is for the clients that it names: of all engines only the one of client ids is asked
 (EVT-05, RTE-04). With `top = "broadcast"`, as in the papers, every event goes to all other units of the highest level,
@@ -21,9 +21,9 @@ from veena.core.digest import DigestTest, event_atoms, fitted
 from veena.core.interest_frames import STANDING, Digest, DigestPart, Row
 from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
-from veena.core.want import TO, add_profile, create_engine, known_want, remove_profile
+from veena.core.unit_wants import UnitWants
+from veena.core.want import TO, known_want
 from veena.event import Event
-from veena.matching.engine import Engine
 
 
 class InterestMap:
@@ -34,11 +34,11 @@ class InterestMap:
         self._table = table
         self._fanout = fanout
         self._broadcasts = top == "broadcast"
-        self._engines: dict[tuple[int, int], Engine] = {}
-        self._ids: dict[Unit, dict[bytes, int]] = {}
-        self._next_id = 0
+        self._wants: dict[tuple[int, int], UnitWants] = {}
+        self._count = 0
         self._digests: dict[Unit, dict[int, DigestTest]] = {}
-        self._changes = 0
+        #: Counts everything that was heard.
+        self.revision = 0
         #: Rows that may tell events apart by time or id (`decisions`).
         self.untimely = 0
         self._limit = table.digest_limit
@@ -55,26 +55,25 @@ class InterestMap:
 
     def heard(self, before: Row | None, after: Row | None) -> None:
         """A row of some unit changed."""
-        self._changes += 1
+        self.revision += 1
         for row in (before, after):
             if row is None or not row.wanted or row.kind == STANDING or not self.is_vertex(row.unit):
                 continue
             self.changes += 1
-            ids = self._ids.setdefault(row.unit, {})
             want = known_want(row)
             self.untimely += (row is after) * want.is_untimely - (row is before) * want.is_untimely
             if row is before:
-                remove_profile(self._engines[row.kind, row.scope], ids.pop(row.key), want)
+                self._wants[row.kind, row.scope].remove(want, self.bit(row.unit))
+                self._count -= 1
             else:
-                engine = self._engines.get((row.kind, row.scope))
-                if engine is None:
-                    engine = self._engines[row.kind, row.scope] = create_engine(row.kind)
-                add_profile(engine, self._next_id, want, self.bit(row.unit))
-                ids[row.key] = self._next_id
-                self._next_id += 1
+                wants = self._wants.get((row.kind, row.scope))
+                if wants is None:
+                    wants = self._wants[row.kind, row.scope] = UnitWants(row.kind, self._map.levels * self._fanout)
+                wants.add(want, self.bit(row.unit))
+                self._count += 1
 
     def heard_digest(self, digest: Digest) -> None:
-        self._changes += 1
+        self.revision += 1
         if self.is_vertex(digest.unit):
             self.changes += 1
             self._digests[digest.unit] = {
@@ -98,10 +97,10 @@ class InterestMap:
 
     def state(self) -> tuple[int, tuple[Unit, ...]]:
         """Something that is the same as long as every event has the same destinations."""
-        return self._changes, self._table.doubted()
+        return self.revision, self._table.doubted()
 
     def forget(self, unit: Unit) -> None:
-        self._changes += 1
+        self.revision += 1
         self.changes += 1
         self._digests.pop(unit, None)
 
@@ -114,9 +113,9 @@ class InterestMap:
             if not others:
                 return places
             vector |= places
-        for (kind, scope), engine in self._engines.items():
+        for (kind, scope), wants in self._wants.items():
             if (kind == TO) is addressed and self._in_scope(origin, scope):
-                vector |= engine.destinations(event)
+                vector |= wants.engine.destinations(event)
         if self._digests:
             atoms = event_atoms(event)
             for unit, tests in self._digests.items():
@@ -127,7 +126,7 @@ class InterestMap:
     def has_told(self, event: Event) -> bool:
         """Whether some unit, in reach or not, has told that it wants what is for these addressees, or its digest lets
         it through."""
-        if any(kind == TO and engine.destinations(event) for (kind, _), engine in self._engines.items()):
+        if any(kind == TO and wants.engine.destinations(event) for (kind, _), wants in self._wants.items()):
             return True
         atoms = event_atoms(event)
         return any(test.may_want(atoms) for tests in self._digests.values() for test in tests.values())
@@ -159,4 +158,4 @@ class InterestMap:
         return vector
 
     def __len__(self) -> int:
-        return sum(map(len, self._ids.values()))
+        return self._count

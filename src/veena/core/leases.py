@@ -69,6 +69,9 @@ class Leases:
         #: When the answer has to be found anew; None for at once.
         self._good_until_ns: int | None = None
         self._spoken = -1
+        #: What `standing` said last, and at which count of changes; below 0 where it passes with time.
+        self._standing: tuple[tuple[Unit, ...], bool] = ((), False)
+        self._standing_since = -1
         #: Counts what can change the circle of those who must acknowledge.
         self.changes = 0
         self.sync()
@@ -192,6 +195,20 @@ class Leases:
             self._good_until_ns = min(fresh.values(), default=self.now_ns) + self._lease_ns
         return self._doubted
 
+    def standing(self) -> tuple[tuple[Unit, ...], bool]:
+        """`doubted` and `has_met_all` by one look at what they depend on: the same object while nothing has changed."""
+        if (
+            self._standing_since != self.changes
+            or self._map.version != self._map_version
+            or self._spoken != self._table.spoken
+            or self._good_until_ns is None
+            or self.now_ns >= self._good_until_ns
+            or self._standing[0] is not self._doubted
+        ):
+            self._standing = (self.doubted(), self.has_met_all())
+            self._standing_since = -1 if self._unmet_ns else self.changes
+        return self._standing
+
     def _is_fresh(self, unit: Unit) -> bool:
         heard = self._heard_ns.get(unit)
         return (
@@ -261,6 +278,7 @@ class Leases:
         for unit in (*self._left_ns, *self._heard_ns):
             assert unit in self._known
         if self._map.version == self._map_version:
+            assert self.standing() == (self.doubted(), self.has_met_all())
             reach = self._map.reachable()
             for unit in self._known:
                 assert (unit in reach) != (unit in self._left_ns), "a known unit is in reach, or it left"

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from veena.address import Address
 from veena.core.decisions import Decisions, Receivers
-from veena.core.disk import Place, Stream
+from veena.core.disk import Stream
 from veena.core.ends import Ends
-from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
 from veena.core.profiles import Profiles
 from veena.errors import InvalidEvent
@@ -29,11 +28,19 @@ class PlainWay:
         self._records = profiles.records
         self._decisions = decisions
         self._ends = ends
+        #: Take note that these get it; who is to be handed it now, and not when it reads again.
+        self.hand_over = ends.hand_over_plain
 
     def state(self) -> tuple[object, ...]:
         """Something that is the same as long as later best-effort events that are alike have the same receivers."""
         profiles = self._profiles
-        return profiles.interest.state(), profiles.clients.changes, self._ends.changes, profiles.is_ready
+        return (
+            profiles.interest.revision,
+            profiles.leases.standing(),
+            profiles.clients.changes,
+            self._ends.changes,
+            profiles.is_told,
+        )
 
     def receivers(self, like: EventFrame, first: int, stream: Stream) -> Receivers | None:
         """Who gets events like this from a sequence on; None where they are not plain."""
@@ -55,17 +62,3 @@ class PlainWay:
     def wait(self, offset: int) -> None:
         """The reliable burst at this offset of the log is done when the places of what is handed over are on disk."""
         self._ends.waiting_bursts.append(offset)
-
-    def hand_over(
-        self,
-        stream: Stream,
-        like: EventFrame,
-        first: int,
-        last: Place,
-        count: int,
-        receivers: Receivers,
-        burst: EventBurst | None,
-        now_ns: int,
-    ) -> Receivers:
-        """Take note that these get it; who is to be handed it now, and not when it reads again."""
-        return self._ends.hand_over_plain(stream, like, first, last, count, receivers, burst, now_ns)

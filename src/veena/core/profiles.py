@@ -83,7 +83,7 @@ class Profiles:
         )
         self.acknowledgements = Acknowledgements(network, self.clients, self.table, self.leases, self.claims)
         #: Whether a neighbour has told everything that it knows; who begins a network waits for nobody.
-        self._is_told = not self.leases.known() and not is_newcomer
+        self.is_told = not self.leases.known() and not is_newcomer
         self._elected_version = -1
         self._transitions = [0] * network.levels
 
@@ -238,11 +238,11 @@ class Profiles:
     @property
     def is_ready(self) -> bool:
         """Whether what others told is complete, as far as the neighbours know it: events can be accepted."""
-        return self._is_told and self.leases.has_met_all()
+        return self.is_told and self.leases.has_met_all()
 
     def snapshot_taken(self, level: int) -> None:
         """A neighbour over a link of this level has told everything that it knows."""
-        self._is_told = True
+        self.is_told = True
         self.leases.told_everything(level)
 
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:

@@ -20,7 +20,7 @@ from veena.core.burst_way import BurstWay
 from veena.core.decisions import Decisions, Receivers
 from veena.core.disk import Entry, Place, Stream
 from veena.core.event_burst import EventBurst
-from veena.core.event_frame import COPY_BELOW, NO_TTL, EventFrame
+from veena.core.event_frame import COPY_BELOW, NO_TTL, RELIABLE, EventFrame
 from veena.core.notes import What
 from veena.core.origin import Origin
 from veena.core.plain_way import PlainWay
@@ -58,6 +58,7 @@ class Publishers:
         self._origin = origin
         self._router = router
         self._plain = plain
+        self._hand_over = plain.hand_over
         self._bursts = bursts
         self._copies = settings.copies
         self._effects = effects
@@ -102,7 +103,8 @@ class Publishers:
         grants = self._grants(session)
         for burst in given.bursts:
             receivers: Receivers | None
-            if burst.like.reliable:
+            is_reliable = burst.like.flags & RELIABLE
+            if is_reliable:
                 self.was_plain = False
                 receivers = () if self._append(session, burst, now_ns) else None
             else:
@@ -111,7 +113,7 @@ class Publishers:
                 self._effects.append(DeliverBurst(burst.stamped(self._origin_bytes), receivers))
             elif receivers is None:
                 self.was_plain = False
-                if not burst.like.reliable and self._carry(session, burst, now_ns):
+                if not is_reliable and self._carry(session, burst, now_ns):
                     continue
                 for frame in burst.frames():
                     self._long_way(session, frame, now_ns)
@@ -174,7 +176,7 @@ class Publishers:
                 grants[like] = (stream, receivers)
         place = (like.timestamp, last)
         if receivers:
-            receivers = self._plain.hand_over(stream, like, first, place, count, receivers, burst, now_ns)
+            receivers = self._hand_over(stream, like, first, place, count, receivers, burst, now_ns)
         self._latest[session, stream[2]] = place
         self._origin.accepted += count
         return receivers

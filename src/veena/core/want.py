@@ -22,7 +22,7 @@ import msgspec
 
 from veena import matching
 from veena.core.addressee import AddresseeEngine
-from veena.core.interest_frames import MAX_CONSTRAINT_BYTES, Row, Version
+from veena.core.interest_frames import MAX_CONSTRAINT_BYTES, STANDING, Row, Version
 from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.matching.engine import Constraint, Engine
@@ -55,6 +55,15 @@ Stand = tuple[int, int, int, Version | None, Version | None]
 def nowhere(kind: int, scope: int) -> Stand:
     """How a want stands that no table holds."""
     return (kind, scope, 0, None, None)
+
+
+#: In place of the offices: the want stands in many tables, and no table may change it.
+SHARED = -1
+
+
+@lru_cache(maxsize=1024)
+def _shared(kind: int, scope: int) -> Stand:
+    return (kind, scope, SHARED, None, None)
 
 
 class Want(msgspec.Struct, gc=False, eq=False):
@@ -94,8 +103,7 @@ class Want(msgspec.Struct, gc=False, eq=False):
     def constraint(self) -> Constraint:
         if isinstance(self.packed, str):
             return self.packed
-        constraint: Constraint = _decoder.decode(self.packed)
-        return constraint
+        return _constraint(self.packed)
 
     @property
     def is_untimely(self) -> bool:
@@ -108,7 +116,7 @@ class Want(msgspec.Struct, gc=False, eq=False):
         if self.kind == TOPIC:
             return self.payload
         if self.kind == SELECTOR:
-            return _encoder.encode(self.constraint[0])  # type: ignore[index]
+            return _topic(self.payload)
         return bytes((self.kind,)) + (self.payload if self.kind == TO else b"")
 
     def topic_keys(self, scopes: int) -> list[bytes]:
@@ -160,7 +168,9 @@ def reach_want(client_id: str, scope: int) -> Want:
 
 def known_want(row: Row) -> Want:
     """The want of a row of the table: its key was compared when it came in (`want_of`)."""
-    return Want(_known_packed(row.kind, row.payload), row.key, nowhere(row.kind, row.scope))
+    if not row.wanted or row.kind == STANDING:
+        return Want(row.payload, row.key, nowhere(row.kind, row.scope))  # a name that nobody else uses
+    return _known(row.kind, row.payload, row.key, row.scope)
 
 
 def want_of(row: Row) -> Want:
@@ -189,8 +199,10 @@ def _packed(kind: int, payload: bytes) -> str | bytes:
     return topic if _encoder.encode(topic) == payload else payload
 
 
-#: Several units tell the same want: its text is held once.
-_known_packed = lru_cache(maxsize=READ_CACHE)(_packed)
+@lru_cache(maxsize=READ_CACHE)
+def _known(kind: int, payload: bytes, key: bytes, scope: int) -> Want:
+    """Several units tell the same want: it is held once."""
+    return Want(_packed(kind, payload), key, _shared(kind, scope))
 
 
 def key_of(kind: int, payload: bytes, scope: int) -> bytes:
@@ -200,17 +212,32 @@ def key_of(kind: int, payload: bytes, scope: int) -> bytes:
 @lru_cache(maxsize=READ_CACHE)
 def unreadable(kind: int, payload: bytes) -> str | None:
     """Why the engine of this kind cannot read a constraint; None if it can. Several units tell the same want."""
+    reader = _reader(kind)
     try:
-        create_engine(kind).add(0, _decoder.decode(payload), 0)
+        reader.add(0, _decoder.decode(payload), 0)
     except (*DECODE_ERRORS, InvalidConstraint) as error:
         return str(error)
+    reader.remove(0)
     return None
+
+
+@lru_cache(maxsize=len(KINDS))
+def _reader(kind: int) -> Engine:
+    """An engine that holds nothing: it knows the shapes of texts that it has read, a new one would begin anew."""
+    return create_engine(kind)
 
 
 @lru_cache(maxsize=READ_CACHE)
 def _constraint(payload: bytes) -> Constraint:
+    """Read once, though asked for by several tables; never changed."""
     constraint: Constraint = _decoder.decode(payload)
     return constraint
+
+
+@lru_cache(maxsize=READ_CACHE)
+def _topic(payload: bytes) -> bytes:
+    """The topic of a selector, packed: the name of its bucket."""
+    return _encoder.encode(_constraint(payload)[0])  # type: ignore[index]
 
 
 def covers(wide: Want, narrow: Want) -> bool:

@@ -328,25 +328,26 @@ class Decoder:
         """The same for a broker that listens to a client: events in bursts, and no numbers."""
         if self._error is not None:
             raise RemoteProtocolError(str(self._error), self._error.reply)
-        found: list[Frame | EventBurst] = []
         try:
-            if 0 < len(self._partial) < JOIN_BELOW:
-                # One copy of the read, so that a burst does not end where a read does.
-                data = bytes(self._partial) + data
-                self._partial = bytearray()
-            self._find_bursts(data, found)
+            return self._find_bursts(data)
         except RemoteProtocolError as error:
             self._error = error
             self._partial = bytearray()
             raise
-        return found
 
-    def _find_bursts(self, data: bytes, found: list[Frame | EventBurst]) -> None:
-        offset, end = 0, len(data)
+    def _find_bursts(self, data: bytes) -> list[Frame | EventBurst]:
+        found: list[Frame | EventBurst] = []
+        offset = 0
         if self._partial:
-            frames: list[Numbered] = []
-            offset = self._complete(data, frames)
-            found += [self._alone(frame) if isinstance(frame, EventFrame) else frame for _, frame in frames]
+            if len(self._partial) < JOIN_BELOW:
+                # One copy of the read, so that a burst does not end where a read does.
+                data = bytes(self._partial) + data
+                self._partial = bytearray()
+            else:
+                frames: list[Numbered] = []
+                offset = self._complete(data, frames)
+                found += [self._alone(frame) if isinstance(frame, EventFrame) else frame for _, frame in frames]
+        end = len(data)
         reader = self._bursts
         if reader is None and self.codec is not None:
             reader = self._bursts = BurstReader(self.codec)
@@ -368,6 +369,7 @@ class Decoder:
                 offset += length
         if offset < end:
             self._partial += data[offset:] if offset else data
+        return found
 
     def _alone(self, frame: EventFrame) -> EventBurst:
         """A burst of one, of a long frame that came in pieces."""

@@ -79,6 +79,10 @@ class Engine(ABC):
     def remove(self, profile_id: int) -> None:
         """Forget a profile; raise KeyError when there is none of this id."""
 
+    def redirect(self, profile_id: int, constraint: Constraint, destination: int) -> None:
+        """Lead a profile that is here to another destination; the constraint is the one that it has."""
+        self.add(profile_id, constraint, destination)
+
     @abstractmethod
     def match(self, event: Event) -> list[int]:
         """The ids of all profiles that the event satisfies, ascending."""

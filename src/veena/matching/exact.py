@@ -5,7 +5,8 @@ profiles come and go. Nothing depends on the number of profiles (MAT-10, MAT-40)
 stored as that profile's bare id, and its mask is that profile's destination.
 
 The invariant: `_holders` has a value exactly when a profile wants it, and `_masks` when one of these has a destination;
-a `Crowd` there has at least two ids, and `_shared` has the destinations of exactly those.
+a `Crowd` there has at least two ids, and `_shared` has the destinations of exactly those. An engine that is told where
+values lead (`lead`) has no profiles, and `_masks` alone.
 Rejected: a list of (id, destination) for each value, and the OR computed at each event: 200 bytes more a value and
 work for every event that is needed only when a profile changes. Also rejected: destinations by id, which makes a mask
 two look-ups, both of them cold.
@@ -84,6 +85,25 @@ class ExactEngine(Engine, Generic[Key]):
     def drop(self, profile_id: int, constraint: Constraint) -> None:
         """Remove a profile that was given to `hold`."""
         self._drop(profile_id, self._check(constraint))
+
+    def lead(self, constraint: Constraint, destination: int) -> bool:
+        """Let a value lead there too, for a caller who asks for destinations only and gives no profiles: they would
+        take three times as much. False where it does already."""
+        value = self._check(constraint)
+        mask = self._masks.get(value, 0)
+        if mask & destination:
+            return False
+        self._masks[value] = mask | destination
+        return True
+
+    def mislead(self, constraint: Constraint, destination: int) -> None:
+        """Let a value lead there no longer."""
+        value = self._check(constraint)
+        mask = self._masks[value] & ~destination
+        if mask:
+            self._masks[value] = mask
+        else:
+            del self._masks[value]
 
     def _hold(self, profile_id: int, value: Key, destination: int) -> None:
         self._count += 1

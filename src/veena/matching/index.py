@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veena.matching.condition import Like
+from veena.matching.engine import DestinationCounts
 from veena.matching.formula import Formula, Other
 from veena.matching.index_bitmap import Floats, Slots
 from veena.matching.index_features import ALWAYS, Features
@@ -69,13 +70,15 @@ class Variant(IntEnum):
     WHOLE_ROW = 2
 
 
-class Scope:
-    """The rows of one topic."""
+class Scope(DestinationCounts):
+    """The rows of one topic, and the destinations of those who have them."""
 
     __slots__ = ("access", "open")
 
     def __init__(self) -> None:
-        self.access: dict[str, Access] = {}
+        super().__init__()
+        #: By attribute; None while no row names a value.
+        self.access: dict[str, Access] | None = None
         #: Rows that name no value, under the key None.
         self.open = Access("")
 
@@ -179,7 +182,7 @@ class Index:
         kinds = rows = 0
         # Whether full segments of this kind are there already; a further one belongs beside them.
         is_known = False
-        first = segment = access.chains.get(key)
+        first = segment = access.head(key)
         while segment is not None:
             table = segment.table
             if not table.is_mixed:
@@ -231,8 +234,10 @@ class Index:
     def _discard(self, segment: Segment, scope: Scope) -> None:
         access, table = segment.access, segment.table
         access.unlink(segment)
-        if not access.chains and access.name:
+        if access.name and access.is_empty and scope.access is not None:
             del scope.access[access.name]
+            if not scope.access:
+                scope.access = None
         if not table.segments:
             self.tables.pop((table.features, table.sides // 2 if table.is_mixed else -1, table.has_rest), None)
 
@@ -271,13 +276,15 @@ class Index:
     def met(self, scope: Scope, attributes: Mapping[str, object]) -> Iterator[Segment]:
         """The segments that the event at hand must be tested against."""
         yield from scope.open.chain(None)
-        names = scope.access if len(scope.access) < len(attributes) else attributes
-        for name in names:
-            access, value = scope.access.get(name), attributes.get(name)
+        known = scope.access
+        if known is None:
+            return
+        for name in known if len(known) < len(attributes) else attributes:
+            access, value = known.get(name), attributes.get(name)
             if access is None or not isinstance(value, str | bool | int | float):
                 continue
             yield from access.chain(access_key(value))
-            if isinstance(value, str) and len(value) <= MAX_LIKE_TEXT:
+            if access.lengths is not None and isinstance(value, str) and len(value) <= MAX_LIKE_TEXT:
                 for length in access.lengths:
                     yield from access.chain(prefix_key(value[:length]))
 
@@ -340,18 +347,21 @@ def _hang(scope: Scope, row: Row) -> tuple[Access, object, Sequence[Equality], t
         if len(row.equalities) > 1:
             chosen = min(row.equalities, key=lambda equality: _crowding(scope, equality))
             others = [equality for equality in row.equalities if equality is not chosen]
-        return _access(scope, chosen.name), access_key(chosen.value), others, row.rest, Variant.AS_IT_IS
+        return access_to(scope, chosen.name), access_key(chosen.value), others, row.rest, Variant.AS_IT_IS
     for part in row.rest:
         if isinstance(part, Other) and not part.negated and isinstance(part.condition, Like):
             prefix, is_all = like_prefix(part.condition)
             if prefix:
                 rest = tuple(other for other in row.rest if other is not part) if is_all else row.rest
                 variant = Variant.WITHOUT_PREFIX if is_all else Variant.AS_IT_IS
-                return _access(scope, part.condition.attribute.name), prefix_key(prefix), (), rest, variant
+                return access_to(scope, part.condition.attribute.name), prefix_key(prefix), (), rest, variant
     return scope.open, None, (), row.rest, Variant.AS_IT_IS
 
 
-def _access(scope: Scope, name: str) -> Access:
+def access_to(scope: Scope, name: str) -> Access:
+    """Where the values of an attribute are looked up, made when there is nothing yet."""
+    if scope.access is None:
+        scope.access = {}
     access = scope.access.get(name)
     if access is None:
         access = scope.access[name] = Access(name)
@@ -359,5 +369,5 @@ def _access(scope: Scope, name: str) -> Access:
 
 
 def _crowding(scope: Scope, equality: Equality) -> int:
-    access = scope.access.get(equality.name)
+    access = None if scope.access is None else scope.access.get(equality.name)
     return 0 if access is None else access.rows(access_key(equality.value))

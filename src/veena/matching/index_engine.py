@@ -9,8 +9,8 @@ event meets.
 are judged only for destinations that are not set yet (DST-04), and what the columns decide is so cheap that skipping
 there would cost more than it saves.
 
-The invariants: a scope exists exactly while it has a profile; `known[text]` is an owner of the scope; `reach` counts
-the destinations of the scope's profiles.
+The invariants: a scope exists exactly while it has a profile; it knows the owner of each text that it has, and counts
+the destinations of its profiles.
 """
 
 from __future__ import annotations
@@ -55,13 +55,54 @@ Attributes = Mapping[str, object]
 class Topic(Scope):
     """The profiles of one topic, or of all where there are no topics."""
 
-    __slots__ = ("known", "name", "reach")
+    __slots__ = ("_known", "_only", "name")
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
-        self.known: dict[str, int] = {}
-        self.reach = DestinationCounts()
+        #: The only owner, -1 for none; from the second one on there is a dict, by text. `texts` are the engine's.
+        self._only = -1
+        self._known: dict[str, int] | None = None
+
+    def owner(self, text: str, texts: list[str]) -> int | None:
+        """Who has this constraint."""
+        if self._known is not None:
+            return self._known.get(text)
+        return self._only if self._only >= 0 and texts[self._only] == text else None
+
+    def owners(self) -> list[int]:
+        if self._known is not None:
+            return list(self._known.values())
+        return [] if self._only < 0 else [self._only]
+
+    def __len__(self) -> int:
+        """Distinct constraints."""
+        return len(self._known) if self._known is not None else int(self._only >= 0)
+
+    def admit(self, text: str, owner: int, texts: list[str]) -> None:
+        if self._known is not None:
+            self._known[text] = owner
+        elif self._only < 0:
+            self._only = owner
+        else:
+            self._known = {texts[self._only]: self._only, text: owner}
+            self._only = -1
+
+    def dismiss(self, text: str) -> None:
+        """One of the owners is gone."""
+        if self._known is None:
+            self._only = -1
+        else:
+            del self._known[text]
+            if not self._known:
+                self._known = None
+
+    def restore(self, owners: list[int], texts: list[str]) -> None:
+        """Take the owners of a snapshot."""
+        if len(owners) == 1:
+            self._only = owners[0]
+        elif owners:
+            self._known = dict(zip(map(texts.__getitem__, owners), owners, strict=True))
 
 
 class IndexedEngine(Engine):
@@ -99,19 +140,20 @@ class IndexedEngine(Engine):
         name, text = self._split(constraint)
         topic = self._topics.get(name)
         rows = None
-        if topic is None or text not in topic.known:
+        if topic is None or topic.owner(text, self._texts) is None:
             rows = self._templates.rows(text)
         if profile_id in self._profiles.owners:
             self.remove(profile_id)
             topic = self._topics.get(name)
         if topic is None:
             topic = self._topics[name] = Topic(name)
-        topic.reach.count(destination)
-        owner = topic.known.get(text)
+        topic.count(destination)
+        owner = topic.owner(text, self._texts)
         if owner is not None:
             self._profiles.attach(profile_id, owner, destination, is_new=False)
             return
-        owner = topic.known[text] = self._profiles.new_owner()
+        owner = self._profiles.new_owner()
+        topic.admit(text, owner, self._texts)
         self._profiles.attach(profile_id, owner, destination, is_new=True)
         if owner == len(self._texts):
             self._texts.append(text)
@@ -127,17 +169,27 @@ class IndexedEngine(Engine):
     def remove(self, profile_id: int) -> None:
         owner, destination, is_last = self._profiles.detach(profile_id)
         topic = self._owner_topics[owner]
-        topic.reach.discount(destination)
+        topic.discount(destination)
         if not is_last:
             self._index.loosen(owner)
             return
         self._index.withdraw(owner, topic)
         text = self._texts[owner]
-        del topic.known[text]
+        topic.dismiss(text)
         self._texts[owner] = ""
         self._header_readers -= self.header_mark in text
-        if not topic.known:
+        if not len(topic):
             del self._topics[topic.name]
+
+    def redirect(self, profile_id: int, constraint: Constraint, destination: int) -> None:
+        check_profile(profile_id, destination)
+        owner, before = self._profiles.redirect(profile_id, destination)
+        topic = self._owner_topics[owner]
+        if more := destination & ~before:
+            topic.count(more)
+        if less := before & ~destination:
+            topic.discount(less)
+            self._index.loosen(owner)
 
     def match(self, event: Event) -> list[int]:
         topic = self._topics.get(self._topic_of(event))  # type: ignore[arg-type]
@@ -166,7 +218,7 @@ class IndexedEngine(Engine):
         if topic is None:
             return 0
         attributes = self._attributes(event) if self._header_readers else event.properties
-        index, everything = self._index, topic.reach.mask
+        index, everything = self._index, topic.mask
         mask = 0
         judged: list[Segment] = []
         index.see(attributes)
@@ -270,7 +322,7 @@ class IndexedEngine(Engine):
         topics = list(self._topics.values())
         owner_topics = np.full(len(self._texts), -1, dtype=np.int32)
         for place, topic in enumerate(topics):
-            owner_topics[list(topic.known.values())] = place
+            owner_topics[topic.owners()] = place
         head: Snapshot = {
             "engine": self.name,
             "version": SNAPSHOT_VERSION,
@@ -296,8 +348,7 @@ class IndexedEngine(Engine):
         order = np.argsort(places, kind="stable")
         starts = np.searchsorted(places[order], np.arange(len(topics) + 1))
         for place, topic in enumerate(topics):
-            known = order[starts[place] : starts[place + 1]].tolist()
-            topic.known = dict(zip(map(texts.__getitem__, known), known, strict=True))
+            topic.restore(order[starts[place] : starts[place + 1]].tolist(), texts)
         _count_reach(topics, places, snapshot)
         read_index(engine._index, topics, snapshot, len(texts))
         return engine
@@ -307,7 +358,7 @@ class IndexedEngine(Engine):
         return Statistics(
             self.name,
             len(self._profiles),
-            sum(len(topic.known) for topic in self._topics.values()),
+            sum(map(len, self._topics.values())),
             index.steps + index.rests.evaluations,
             {
                 "topics": len(self._topics),
@@ -337,7 +388,7 @@ def _count_reach(topics: list[Topic], places: NDArray[np.int32], snapshot: Snaps
         counted.mask = vectors[number]
         if count > 1:
             counted.planes = [vectors[number] if count >> power & 1 else 0 for power in range(count.bit_length())]
-        topics[place].reach.count_all(counted)
+        topics[place].count_all(counted)
 
 
 def _distinct(owners: NDArray[np.int32]) -> NDArray[np.int32]:

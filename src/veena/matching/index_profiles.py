@@ -105,6 +105,25 @@ class Profiles:
             self.numbers[owner] = self._number(self._shared.pop(crowd.ids[0]))
         return owner, destination, False
 
+    def redirect(self, profile_id: int, destination: int) -> tuple[int, int]:
+        """Lead a profile elsewhere: its owner, and where it led before."""
+        owner = self.owners[profile_id]
+        crowd = self.crowds.get(owner)
+        if crowd is None:
+            number = int(self.numbers[owner])
+            before = self.vectors[number]
+            self.numbers[owner] = self._number(destination)
+            self._release(number)
+            self._words[owner] = destination & WORD
+        else:
+            before = self._shared[profile_id]
+            self._shared[profile_id] = destination
+            crowd.count(destination)
+            crowd.discount(before)
+            self._words[owner] = crowd.mask & WORD
+        self._wide += (destination.bit_length() > WORD_BITS) - (before.bit_length() > WORD_BITS)
+        return owner, before
+
     def listed(self, owners: NDArray[np.int32]) -> list[int]:
         """The ids of the profiles of these owners, ascending; no owner stands there twice."""
         ids = self.ids.take(owners)

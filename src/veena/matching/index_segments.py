@@ -46,48 +46,95 @@ _NO_FEATURES: NDArray[np.int32] = np.empty((0, 0), dtype=np.int32)
 class Access:
     """The rows that hang under the values of one attribute, or under none when the attribute is `""`.
 
-    A chain is a few segments linked by `next`. Its key is what `index_rows` makes of a value or of a prefix.
+    A chain is a few segments linked by `next`. Its key is what `index_rows` makes of a value or of a prefix. Among
+    thousands of topics with a few selectors each most have one key: it stands here, and only a second one makes a dict.
+    Rejected: always a dict, 290 bytes a topic for one entry.
     """
 
-    __slots__ = ("chains", "lengths", "name")
+    __slots__ = ("_chains", "_first", "_key", "lengths", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.chains: dict[object, Segment] = {}
-        #: How many prefixes of each length have a chain.
-        self.lengths: dict[int, int] = {}
+        #: The only key and its chain, while there is no dict.
+        self._key: object = None
+        self._first: Segment | None = None
+        self._chains: dict[object, Segment] | None = None
+        #: How many prefixes of each length have a chain; None for none at all.
+        self.lengths: dict[int, int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self._first is None and self._chains is None
+
+    def held(self) -> list[object]:
+        """The keys that have a chain, in the order in which they came."""
+        if self._chains is not None:
+            return list(self._chains)
+        return [] if self._first is None else [self._key]
+
+    def head(self, key: object) -> Segment | None:
+        """The first segment of a chain."""
+        if self._chains is not None:
+            return self._chains.get(key)
+        return self._first if self._first is not None and self._key == key else None
 
     def rows(self, key: object) -> int:
         return sum(segment.count for segment in self.chain(key))
 
     def chain(self, key: object) -> Iterator[Segment]:
-        segment = self.chains.get(key)
+        segment = self.head(key)
         while segment is not None:
             yield segment
             segment = segment.next
 
     def link(self, segment: Segment) -> None:
-        segment.next = self.chains.get(segment.key)
-        if segment.next is None and (length := prefix_length(segment.key)):
+        key = segment.key
+        segment.next = self.head(key)
+        if segment.next is None and (length := prefix_length(key)):
+            if self.lengths is None:
+                self.lengths = {}
             self.lengths[length] = self.lengths.get(length, 0) + 1
-        self.chains[segment.key] = segment
+        self._put(key, segment)
+
+    def _put(self, key: object, segment: Segment) -> None:
+        """Let a chain begin with this segment."""
+        if self._chains is not None:
+            self._chains[key] = segment
+        elif self._first is None or self._key == key:
+            self._key, self._first = key, segment
+        else:
+            self._chains = {self._key: self._first, key: segment}
+            self._key = self._first = None
 
     def unlink(self, segment: Segment) -> None:
-        previous = self.chains[segment.key]
+        key = segment.key
+        previous = self.head(key)
+        assert previous is not None, "a segment outside its chain"
         if previous is segment:
             if segment.next is not None:
-                self.chains[segment.key] = segment.next
-                return
-            del self.chains[segment.key]
-            if length := prefix_length(segment.key):
-                self.lengths[length] -= 1
-                if not self.lengths[length]:
-                    del self.lengths[length]
+                self._put(key, segment.next)
+            else:
+                self._drop(key)
             return
         while previous.next is not segment:
             assert previous.next is not None, "a segment outside its chain"
             previous = previous.next
         previous.next = segment.next
+
+    def _drop(self, key: object) -> None:
+        """Forget a chain that is over."""
+        if self._chains is None:
+            self._key = self._first = None
+        else:
+            del self._chains[key]
+            if not self._chains:
+                self._chains = None
+        if self.lengths is not None and (length := prefix_length(key)):
+            self.lengths[length] -= 1
+            if not self.lengths[length]:
+                del self.lengths[length]
+                if not self.lengths:
+                    self.lengths = None
 
 
 class Page:
@@ -188,7 +235,7 @@ class Segment:
 
     def __init__(self, table: Table, access: Access, key: object) -> None:
         self.table = table
-        #: Where an event finds the segment: in the chain that starts at `access.chains[key]`.
+        #: Where an event finds the segment: in the chain that starts at `access.head(key)`.
         self.access = access
         self.key = key
         self.next: Segment | None = None

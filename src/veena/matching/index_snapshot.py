@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veena.matching.engine import Column, Snapshot
-from veena.matching.index import Index, Scope
+from veena.matching.index import Index, Scope, access_to
 from veena.matching.index_rows import access_key, prefix_key, prefix_length
-from veena.matching.index_segments import Access, Segment
+from veena.matching.index_segments import Segment
 
 #: The kinds of key that a segment hangs under.
 _OPEN, _TEXT, _WHOLE, _FLOAT, _TRUTH, _PREFIX = range(6)
@@ -32,8 +32,8 @@ def write_index(index: Index, scopes: Sequence[Scope]) -> Snapshot:
     runs: list[list[Segment]] = [[] for _ in index.tables]
     places: dict[int, int] = {}
     for number, scope in enumerate(scopes):
-        for access in (scope.open, *scope.access.values()):
-            for key in access.chains:
+        for access in (scope.open, *(scope.access or {}).values()):
+            for key in access.held():
                 # Restoring links each segment before the earlier ones, so the chain is written from its end.
                 for segment in reversed(list(access.chain(key))):
                     runs[table_numbers[id(segment.table)]].append(segment)
@@ -91,7 +91,7 @@ def read_index(index: Index, scopes: Sequence[Scope], snapshot: Snapshot, owners
         strict=True,
     ):
         key = _read_key(kind, text)
-        access = scopes[scope].open if kind == _OPEN else scopes[scope].access.setdefault(name, Access(name))
+        access = scopes[scope].open if kind == _OPEN else access_to(scopes[scope], name)
         segment = Segment(tables[table], access, key)
         run = slice(starts[table], starts[table] + count)
         segment.fill(

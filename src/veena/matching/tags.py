@@ -99,6 +99,23 @@ class TagsEngine(Engine):
             self._numbers.release(entry.chain)
         self._settle()
 
+    def redirect(self, profile_id: int, constraint: Constraint, destination: int) -> None:
+        check_profile(profile_id, destination)
+        entry, before = self._profiles[profile_id], self._destinations[profile_id]
+        self._destinations[profile_id] = destination
+        if more := destination & ~before:
+            entry.count(more)
+            if entry.in_graph:
+                self._graph.count(entry, more)
+            else:
+                self._sets.count(more)
+        if less := before & ~destination:
+            entry.discount(less)
+            if entry.in_graph:
+                self._graph.discount(entry, less)
+            else:
+                self._sets.discount(less)
+
     def match(self, event: Event) -> list[int]:
         tags = event.tag_values
         found: list[Entry] = self._sets.match(tags) if len(self._sets) else []

@@ -318,7 +318,7 @@ class Conversation:
             return
         if why not in ("bye", "closing"):
             self.house.log.noise("a conversation is ended", client=self.name, why=why, reason=reason)
-        self._write()
+        self.write_out()
         self.stream.write((encode(Farewell(why, reason[:MAX_REASON]), 0),))
         self._leave(lost, reason, dismissed=why == "closing")
         self.stream.close(reason)
@@ -375,10 +375,8 @@ class Conversation:
 
     def write_out(self) -> None:
         """Write what was gathered, at once."""
-        if not self._is_over:
-            self._write()
-
-    def _write(self) -> None:
+        if self._is_over:
+            return
         if self._accepted:
             runs = runs_of(sorted(self._accepted))
             self._accepted = []

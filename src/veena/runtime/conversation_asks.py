@@ -90,6 +90,9 @@ def publish_all(who: Conversation, bursts: list[EventBurst]) -> None:
     """The events of a read, as far as nothing else came between them: in one go where nothing stands against it."""
     if who.incoming is not None:
         bursts = take(who, bursts)
+    elif len(bursts) == 1 and who.batches and _is_allowed(who, bursts[0]):
+        who.house.driver.give(PublishBatch(who.session, bursts))  # a lonely event, by the shortest way
+        return
     batch: list[EventBurst] = []
     for burst in bursts:
         if who.batches and _is_allowed(who, burst):

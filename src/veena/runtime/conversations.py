@@ -212,21 +212,24 @@ class Conversations:
 
     def tell(self, effects: Sequence[ToClient]) -> None:
         """What follows from one input."""
-        self.begin()
+        self._depth += 1
         sessions, tellers = self.sessions, self._tellers
         for effect in effects:
-            if type(effect) is Deliver:
-                self._deliver(effect)
-                continue
             if type(effect) is DeliverBurst:
                 self._deliver_burst(effect)
+                continue
+            if type(effect) is Deliver:
+                self._deliver(effect)
                 continue
             who = sessions.get(getattr(effect, "session", 0))
             if who is not None:
                 tellers[type(effect)](who, effect)
             elif type(effect) is Welcome and self.access is not None and effect.session == self.access.session:
                 self.access.welcomed(effect)
-        self.finish()
+        if self._depth > 1:
+            self._depth -= 1  # it follows from a read, at whose end everything is written
+        else:
+            self.finish()
 
     def drain(self, urls: Sequence[str], reason: str = "this broker stops") -> None:
         """Send everybody elsewhere, now and from now on."""

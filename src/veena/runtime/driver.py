@@ -144,8 +144,8 @@ class Driver:
             return
         if self._is_busy:
             self._queue.append(given)
-            return
-        self._run(given)
+        else:
+            self._run(given)
 
     def take(self, answers: Sequence[FromDisk]) -> None:
         """What the disk answered."""
@@ -198,12 +198,8 @@ class Driver:
                 self._step(given)
             except LocalProtocolError as error:
                 wrong = error
-            while self._queue and not self._is_over:
-                given = self._queue.popleft()
-                try:
-                    self._step(given)
-                except LocalProtocolError as error:  # who gave it is gone: it can only be noted
-                    self.log.error("input refused", input=type(given).__name__, reason=str(error))
+            if self._queue:
+                self._catch_up()
         except Exception as error:
             self._is_over = True
             self.log.failure("the broker has broken its own rules and stops", error)
@@ -217,6 +213,15 @@ class Driver:
         if wrong is not None:
             raise wrong
 
+    def _catch_up(self) -> None:
+        """What came up meanwhile."""
+        while self._queue and not self._is_over:
+            given = self._queue.popleft()
+            try:
+                self._step(given)
+            except LocalProtocolError as error:  # who gave it is gone: it can only be noted
+                self.log.error("input refused", input=type(given).__name__, reason=str(error))
+
     def _step(self, given: Input | None) -> None:
         self._inputs += 1
         now_ns = self._clock()
@@ -224,7 +229,10 @@ class Driver:
         self._needs_arming = self._needs_arming or not self.broker.was_plain
         if self.recorder is not None:
             self.recorder.saw(given, effects, now_ns)
-        self._carry_out(effects)
+        if self.broker.was_plain and self.clients is not None:
+            self.clients.tell(effects)  # type: ignore[arg-type]  # it has nothing for anybody else
+        else:
+            self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         told: list[ToClient] = []

@@ -11,7 +11,6 @@ import asyncio
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -39,21 +38,7 @@ BACKLOG = 1024
 _ROUND_TRIP, _LEAST_ROUND_TRIP, _TCP_INFO_SIZE = 68, 148, 152
 
 
-#: Bytes of one read: many small events then cost one turn of the loop.
-READ = 256 * 1024
-
-
-class _Buffers(threading.local):
-    """What all connections of a loop, which is those of a thread, are read into: nothing waits there."""
-
-    def __init__(self) -> None:
-        self.buffer = memoryview(bytearray(READ))
-
-
-_buffers = _Buffers()
-
-
-class TcpStream(asyncio.BufferedProtocol):
+class TcpStream(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, accept: Accept) -> None:
@@ -63,8 +48,6 @@ class TcpStream(asyncio.BufferedProtocol):
         self._accept = accept
         self._listener: Listener | None = None
         self._transport: asyncio.Transport | None = None
-        #: A buffer of its own for every read would have to be found and given back each time.
-        self._buffer = _buffers.buffer
         self._reason = ""
         self._is_closing = self._is_over = False
         self._patience: asyncio.TimerHandle | None = None
@@ -84,13 +67,11 @@ class TcpStream(asyncio.BufferedProtocol):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._listener = self._accept(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
+        # Loops read up to 256 KiB at once: many small events cost one turn.
         assert self._listener is not None
         if not self._is_closing:
-            self._listener.received(bytes(self._buffer[:nbytes]))
+            self._listener.received(data)
 
     def eof_received(self) -> bool:
         self._reason = self._reason or "closed by the peer"

@@ -8,7 +8,8 @@ clearances. If it was acknowledged for its scope before a reliable event was acc
 *promised* that event. Between its beginning and that, after its end, and of best effort, a client may get an event and
 need not. What it is handed must be wanted by a subscription that stood at that broker at that time; a durable one is
 kept at one broker and then at another. It must come once (what is marked as redelivered apart), and in the order of its
-stream (what is marked as late apart): a durable subscription is a queue of its own, and may be behind the others.
+stream (what is marked as late apart): a durable subscription is a queue of its own, and may be behind the others, so
+that an event which two of them want may come through each at its time.
 
 Of a promise that was not kept it depends on what its broker has on record whether that is a violation: `audit_open`.
 
@@ -216,8 +217,9 @@ def _look_at(found: Findings, first: str, rights: list[Right], got: list[Row]) -
     found.handed += len(handed)
     found.late += sum(row.mark == "late" for row in handed)
     found.redelivered += len(handed) - len(plain)
-    if len(plain) - denied > 1:
-        found.duplicates.append((first, handed, len(plain) - denied - 1))
+    extra = len(plain) - denied - max(1, _queues(rights, handed))
+    if extra > 0:
+        found.duplicates.append((first, handed, extra))
     for row in handed:
         if not any(_allows(event, stay, row) for event, stay in rights):
             found.spurious.append((row, _why_not(rights)))
@@ -226,6 +228,13 @@ def _look_at(found: Findings, first: str, rights: list[Right], got: list[Row]) -
         for group in dict.fromkeys(stay.shared for _, stay in rights if stay.shared):
             found.shared.append((group, first, bool(plain) and not is_own))
     return len(handed) > denied
+
+
+def _queues(rights: list[Right], handed: Sequence[Row]) -> int:
+    """How often an event may come: once through each durable subscription that wants it, once through the others. A
+    row does not tell its subscriptions; what comes through several at a time is one row."""
+    kept = [(event, stay) for event, stay in rights if any(_allows(event, stay, row) for row in handed)]
+    return len(dict.fromkeys(event.profile_id if stay.durable else 0 for event, stay in kept))
 
 
 def _why_not(rights: list[Right]) -> str:
