@@ -9,7 +9,7 @@ import pytest
 from veena.address import Address, Unit, link_level
 from veena.core.joining import Joined, Refused
 from veena.core.organisation import ConnectionRules
-from veena.core.settings import SECOND_NS, Settings
+from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.runtime.network_file import Network, load_network
 from veena.sim.joining import Guest, add_unit, join
 from veena.sim.options import Options
@@ -149,3 +149,21 @@ def test_a_unit_may_not_ask_below_its_level(network: Network) -> None:
     world.run_until(world.now_ns + PATIENCE_NS)
     assert isinstance(guest.result, Refused)
     assert spokesman in world.nodes
+
+
+def test_a_registrar_that_was_restarted_remembers_no_gift_and_waits(network: Network) -> None:
+    """NOP-19: at first its map shows nobody, not even its mates, and it cannot know what it had reserved. Until all
+    that has come or lapsed it asks for patience; then the newcomer gets a place of its own."""
+    world = started(network)
+    contact = network.labels.unit("SSC-B.SC-6.n.19")
+    world.crash(contact, silent=False)
+    world.start(contact)
+    early = join(world, "early", contact, [0])
+    world.run_until(world.now_ns + 30 * SECOND_NS)
+    assert isinstance(early.result, Refused), early.result
+    assert "the registrar has just changed" in early.result.reason
+    assert early.result.retry_ms > 60_000
+    world.run_until(world.now_ns + early.result.retry_ms * MILLISECOND_NS)
+    late = outcome(world, join(world, "late", contact, [0]))
+    assert late.address not in [entry.address for entry in network.brokers]
+    assert world.wrong_maps() == []

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,10 @@ BrokersOption = Annotated[
     typer.Option("--brokers", min=1, help="Brokers of a generated network; by default 22 to 300, by the seed."),
 ]
 
+GuestsOption = Annotated[
+    int, typer.Option("--guests", min=0, help="Brokers that ask to be let in meanwhile, through the registrars.")
+]
+
 
 @app.command()
 def run(
@@ -57,12 +62,13 @@ def run(
     events: EventsOption = None,
     faults: FaultsOption = "none",
     brokers: BrokersOption = None,
+    guests: GuestsOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one seed and judge it; exit code 1 when an invariant is broken."""
     from veena.sim.run import run_seed
 
-    report = run_seed(seed, faults, _load(network), events=events, brokers=brokers)
+    report = run_seed(seed, faults, _load(network), events=events, brokers=brokers, guests=guests)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
     else:
@@ -80,6 +86,7 @@ def soak(
     network: NetworkOption = None,
     events: EventsOption = None,
     brokers: BrokersOption = None,
+    guests: GuestsOption = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,8 +99,9 @@ def soak(
         raise typer.BadParameter("say when to stop: --seconds above 0, or --seeds")
     start = first if first is not None else (1 if seeds else int(time.time()))
     reports = soaking.soak(
-        start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers
-    )
+        start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers,
+        guests=guests,
+    )  # fmt: skip
     totals: Counter[str] = Counter()
     broken: list[int] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -103,6 +111,7 @@ def soak(
             totals["seeds"] += 1
             totals.update({name: getattr(report, name) or 0 for name in TOTALS})
             totals["excused"] += len(report.excused)
+            totals["joined"] += report.joined
             if not report.is_sound:
                 broken.append(report.seed)
                 progress.console.print(f"seed {report.seed}: {_verdict(report)}")
@@ -110,13 +119,11 @@ def soak(
     if as_json:
         typer.echo(json.dumps({**totals, "faults": faults, "broken": broken}))
     else:
-        counts = ", ".join(f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused"))
+        counts = ", ".join(f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused", "joined"))
         typer.echo(f"{totals['seeds']} seeds, faults {faults}: {len(broken)} broken {broken or ''}\n{counts}")
     if broken:
-        where = f" --network {network}" if network is not None else ""
-        size = f" --brokers {brokers}" if brokers is not None else ""
-        count = f" --events {events}" if events is not None else ""
-        typer.echo(f"repeat with: veena sim run --seed {broken[0]} --faults {faults}{where}{size}{count}", err=True)
+        given = {"network": network, "brokers": brokers, "events": events, "guests": guests or None}
+        typer.echo(f"repeat with: veena sim run --seed {broken[0]} --faults {faults}{_options(given)}", err=True)
         raise typer.Exit(1)
 
 
@@ -183,9 +190,15 @@ def _load(path: Path | None) -> Network | None:
     return None if path is None else load_network(path, connected=True)
 
 
+def _options(given: Mapping[str, object]) -> str:
+    return "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+
+
 def _verdict(report: Report) -> str:
     if report.broken is not None:
         return f"invariant broken: {report.broken}"
+    if report.clashes:
+        return f"an address was given twice: {report.clashes[0]}"
     if report.wrong_maps:
         return f"{len(report.wrong_maps)} maps differ from the oracle's: {', '.join(report.wrong_maps[:4])}"
     if report.wrong_hops:
@@ -217,7 +230,7 @@ def _show(report: Report) -> None:
     table = Table(title=f"seed {report.seed}", show_header=False)
     for name, value in report.options.items():
         table.add_row(name, str(value))
-    for name in ("brokers", "steps", "frames", "virtual_seconds", *SHOWN, "trace_hash"):
+    for name in ("brokers", "joined", "steps", "frames", "virtual_seconds", *SHOWN, "trace_hash"):
         value = getattr(report, name)
         table.add_row(f"[bold]{name}", "[dim]not measured" if value is None else str(value))
     console.print(table)

@@ -101,7 +101,7 @@ class Broker:
         self.reception = Reception(
             identity,
             settings.network,
-            Membership(identity.address, identity.name, settings.fanout, settings.rules, listen, joined_ns),
+            Membership(identity, settings.fanout, settings.rules, listen, joined_ns, now_ns),
             Courier(identity.address, self.hops, self._by_connection),
             (self.map, self.table),
             self._links,

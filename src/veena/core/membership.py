@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from veena.address import Address
 from veena.core.admission import Admission, AdmissionStatistics
 from veena.core.boundary import Merged
+from veena.core.disk import Identity
 from veena.core.dissemination import ConnectionTable
 from veena.core.frames import Frame
 from veena.core.gates import Gates
@@ -45,15 +46,17 @@ class Membership:
 
     def __init__(
         self,
-        address: Address,
-        name: str,
+        identity: Identity,
         fanout: int,
         rules: ConnectionRules,
         listen: tuple[str, ...],
         joined_ns: int | None,
+        now_ns: int,
     ) -> None:
-        self.name = name
-        self._admission = Admission(address, fanout, rules, listen, joined_ns=joined_ns)
+        self.name, address = identity.name, identity.address
+        # Whoever was restarted knows neither its mates yet nor what it had reserved: as registrar it is a new one.
+        since_ns = joined_ns if identity.incarnation <= 1 else now_ns
+        self._admission = Admission(address, fanout, rules, listen, joined_ns=since_ns)
         self._renegotiation = Renegotiation(address, fanout)
         self._gates = Gates(address)
 

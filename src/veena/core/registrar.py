@@ -6,8 +6,9 @@ invariant: no identifier is reserved twice, none is reserved that the map shows,
 most one reservation in an enclosing unit, held by one spokesman (NOP-14). Requirements: NOP-14, NOP-16, NOP-19.
 
 The registrar changes when the lowest broker leaves or a lower one joins; the new one cannot know what the old one had
-reserved. So a broker that *becomes* registrar waits until everything reserved before has either appeared in its map or
-lapsed; until then it asks for patience. A unit that is cut in two has two registrars: a clash shows when it heals.
+reserved, and one that was restarted does not know it either. So a broker that *becomes* registrar waits until
+everything reserved before has either appeared in its map or lapsed; until then it asks for patience. A unit that is cut
+in two has two registrars: a clash shows when it heals.
 
 Rejected: agreement by a quorum. Joins are rare and a wait of a minute after a loss of the lowest broker hurts nobody.
 """

@@ -77,6 +77,11 @@ def heal_everything(world: World) -> None:
         _set_load(world, link, 0.0)
 
 
+def strike_broker(world: World, chance: Random, address: Address, at_ns: int) -> str:
+    """Let one broker crash, or leave; like all others it may come back, or be lost."""
+    return chance.choice((_crash_of, _leave_of))(world, chance, address, at_ns)
+
+
 def _draw_time(chance: Random) -> int:
     return chance.choice((chance.randint(SHORTEST_NS, SECOND_NS), chance.randint(SECOND_NS, LONGEST_NS)))
 
@@ -111,7 +116,11 @@ def _slow(world: World, chance: Random, at_ns: int) -> str:
 
 
 def _crash(world: World, chance: Random, at_ns: int) -> str:
-    address, silent, lasts = chance.choice(list(world.nodes)), chance.random() < 0.5, _draw_time(chance)
+    return _crash_of(world, chance, chance.choice(list(world.nodes)), at_ns)
+
+
+def _crash_of(world: World, chance: Random, address: Address, at_ns: int) -> str:
+    silent, lasts = chance.random() < 0.5, _draw_time(chance)
     for_ever = chance.random() < world.options.permanent
     world.at(at_ns, lambda: _do_crash(world, address, silent, for_ever))
     world.at(at_ns + lasts, lambda: _do_start(world, address))
@@ -196,7 +205,11 @@ def _join(world: World, chance: Random, at_ns: int) -> str:
 
 def _leave(world: World, chance: Random, at_ns: int) -> str:
     """A broker goes for good and says so; without permanent faults it comes back, as one that was restarted."""
-    address, lasts = chance.choice(list(world.nodes)), _draw_time(chance)
+    return _leave_of(world, chance, chance.choice(list(world.nodes)), at_ns)
+
+
+def _leave_of(world: World, chance: Random, address: Address, at_ns: int) -> str:
+    lasts = _draw_time(chance)
     for_ever = chance.random() < world.options.permanent
     world.at(at_ns, lambda: _do_leave(world, address, for_ever))
     world.at(at_ns + lasts, lambda: _do_start(world, address))

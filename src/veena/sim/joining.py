@@ -7,7 +7,7 @@ speak for it; when that one is let in, the whole unit moves to its new place (NO
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from veena.address import Address
@@ -37,6 +37,10 @@ class Guest:
     spokesman: Address = ()
     result: Joined | Refused | None = None
     asked: list[Address] = field(default_factory=list)
+    #: Called when there is a result.
+    on_end: Callable[[], None] | None = None
+    #: Who has, or had, the place that it was given: then it does not take it.
+    clash: Node | None = None
     _handle: int = 0
     _numbers: int = 0
 
@@ -49,6 +53,8 @@ class Guest:
                 self._hang_up()
                 if isinstance(effect, Joined):
                     settle(self, effect)
+                if self.on_end is not None:
+                    self.on_end()
         due = self.joiner.next_wakeup()
         if self.result is None and due is not None:
             self.world.at(max(due, self.world.now_ns), lambda: self._wake(due))
@@ -125,6 +131,9 @@ def settle(guest: Guest, joined: Joined) -> None:
     if guest.spokesman:
         world.give(guest.spokesman, Merged(world.now_ns, joined.old, joined.new, world.settings.network))
         _dial(world, joined.address, joined.links)
+        return
+    if joined.address in world.nodes:
+        guest.clash = world.nodes[joined.address]
         return
     node = Node(joined.address, None, Disk(Identity(guest.name, joined.address, 0)), joined_ns=world.now_ns)
     world.nodes[joined.address] = node

@@ -67,6 +67,8 @@ class Options:
     #: Groups that share a subscription, and how often one of their members goes away.
     groups: int = 0
     partings: int = 0
+    #: Brokers that ask to be let in meanwhile, through the registrars.
+    guests: int = 0
     #: Clients that subscribe during the run, or after it, and want what was accepted since some time (`since`).
     pasts: int = 0
     #: What brokers remember for those who ask what became of an event.

@@ -187,6 +187,13 @@ class Population:
                 client.broker = self._chance.choice(list(self._world.nodes))
         self.attach()
 
+    def move(self, client: Client, broker: Address) -> None:
+        """Let a client go elsewhere; it attaches there when it looks next."""
+        if client.session:
+            self._world.give(client.broker, ClientDown(client.session))
+            self._detach(client)
+        client.broker = broker
+
     def activated(self, session: int, number: int, level: int) -> None:
         """A broker says how far a subscription is acknowledged."""
         client = self.sessions.get(session)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -18,6 +18,7 @@ from veena.sim.faults import Fault, heal_everything, plan_faults
 from veena.sim.generate import generate
 from veena.sim.group_clients import GroupClients
 from veena.sim.group_judge import GroupJudge, group_patience_ns
+from veena.sim.guests import Guests
 from veena.sim.judge import NAMED, Judge, deadline_ns
 from veena.sim.options import Options, draw, fork
 from veena.sim.past_clients import PastClients
@@ -62,6 +63,9 @@ class Report:
     crossings_per_link_max: int | None
     trace_hash: str
     brokers: int
+    #: Brokers that asked to be let in and were; and addresses that were given to two of them.
+    joined: int
+    clashes: tuple[str, ...]
     faults: tuple[str, ...]
     steps: int
     frames: int
@@ -116,7 +120,7 @@ class Report:
             or self.unacknowledged
         )
         astray = self.options["faults"] == "none" and self.wasted_units != self.digest_false_positives
-        return not wrong and not lost and not astray and self.broken is None
+        return not wrong and not lost and not astray and not self.clashes and self.broken is None
 
 
 def run_seed(
@@ -128,8 +132,9 @@ def run_seed(
     *,
     events: int | None = None,
     brokers: int | None = None,
+    guests: int = 0,
 ) -> Report:
-    """Simulate one seed; `events` and `brokers` override how many it draws.
+    """Simulate one seed; `events` and `brokers` override how many it draws, `guests` ask to be let in meanwhile.
 
     `change` alters the drawn options, `make_broker` plants a bug: both are for tests.
     """
@@ -138,7 +143,7 @@ def run_seed(
     network_seed = chance.getrandbits(32)
     if network is None:
         network = generate(size if brokers is None else brokers, seed=network_seed)
-    options = draw(chance, faults, len(network.brokers), events)
+    options = replace(draw(chance, faults, len(network.brokers), events), guests=guests)
     if change is not None:
         options = change(options)
     play = Play(World(network, seed, options, make_broker=make_broker), chance)
@@ -186,6 +191,8 @@ class Play:
         self.durables.plan_changes(options.changes, begin_ns, self.end_ns, minds)
         self.devices = SecondDevices(world, self.traffic, self.durables, minds)
         self.devices.plan(options.devices, begin_ns, self.end_ns)
+        self.guests = Guests(world, self.traffic, options.guests, fork(minds))
+        self.plan = sorted(self.plan + self.guests.plan(begin_ns, self.end_ns), key=lambda fault: fault.at_ns)
 
     def run(self) -> None:
         """Faults, with clients that come and go, then healing, then time for every time-out to pass once."""
@@ -226,7 +233,9 @@ def _report(seed: int, play: Play, broken: str | None) -> Report:
         **_traffic_fields(play, broken),
         trace_hash=world.trace_hash(),
         brokers=sum(1 for _ in world.live()),
-        faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} s: {fault.what}" for fault in play.plan),
+        joined=play.guests.joined,
+        clashes=tuple(play.guests.clashes),
+        faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} s: {fault.what}" for fault in (*play.plan, *play.guests.fates)),
         steps=world.counters.steps,
         frames=world.counters.frames,
         virtual_seconds=round(world.now_ns / SECOND_NS, 3),

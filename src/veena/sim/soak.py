@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 from veena.runtime.network_file import Network
@@ -25,17 +26,19 @@ def soak(
     jobs: int = 1,
     events: int | None = None,
     brokers: int | None = None,
+    guests: int = 0,
 ) -> Iterator[Report]:
     """The reports of `seeds` seeds, or of those that begin within `seconds`."""
     end = time.monotonic() + seconds if seconds else None
     given = 0
+    run = partial(run_seed, faults=faults, network=network, events=events, brokers=brokers, guests=guests)
 
     def is_more() -> bool:
         return (not seeds or given < seeds) and (end is None or time.monotonic() < end)
 
     if jobs == 1:
         while is_more():
-            yield run_seed(first + given, faults, network, events=events, brokers=brokers)
+            yield run(first + given)
             given += 1
         return
     # A fresh interpreter for each: nothing of this process can make a difference.
@@ -43,7 +46,7 @@ def soak(
         waiting: deque[Future[Report]] = deque()
         while waiting or is_more():
             while len(waiting) < AHEAD * jobs and is_more():
-                waiting.append(pool.submit(run_seed, first + given, faults, network, events=events, brokers=brokers))
+                waiting.append(pool.submit(run, first + given))
                 given += 1
             if waiting:
                 yield waiting.popleft().result()

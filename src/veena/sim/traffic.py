@@ -181,11 +181,15 @@ class Traffic:
         self._sessions.pop(publisher.session, None)
         publisher.session, publisher.ids = 0, None
 
-    def _roam(self, publisher: Publisher) -> None:
+    def move(self, publisher: Publisher, broker: Address) -> None:
+        """Let a publisher go elsewhere; it attaches there when it looks next."""
         if publisher.session:
             self._world.give(publisher.broker, ClientDown(publisher.session))
             self._leave(publisher)
-        publisher.broker = self._chance.choice(list(self._world.nodes))
+        publisher.broker = broker
+
+    def _roam(self, publisher: Publisher) -> None:
+        self.move(publisher, self._chance.choice(list(self._world.nodes)))
         publisher.back_ns = self._world.now_ns + self._chance.choice((0, self._chance.randint(*AWAY_NS)))
         self._attach(publisher)
 
