@@ -298,6 +298,29 @@ def test_a_wrong_takeover_gives_nothing_twice() -> None:
     assert stage.is_idle()
 
 
+def test_a_holder_that_was_only_suspected_is_asked_again() -> None:
+    """I5 with `copies = 2`: the only neighbour is silent for a while, and what is published meanwhile finds nobody to
+    ask. It comes back over the same connection, nothing opens or closes: what waits is sent to it all the same, or
+    this broker would never accept anything again."""
+    stage = Stage(cluster([(0, 1)]), settings=Settings("small", copies=2))
+    reader = stage.subscribe("1")
+    stage.wait()
+    publisher = stage.attach("0", "p")
+    link = stage.link("0", "1")
+    session = link.session
+    stage.world.cut(link, silent=True)
+    stage.wait_ms(4500)
+    stage.publish(publisher, "e0")
+    stage.wait_ms(500)
+    stage.world.heal(link)
+    stage.wait(5 * SECOND_NS)
+    assert link.session is session, "suspected, and cleared"
+    stage.publish(publisher, "e1")
+    stage.wait(5 * SECOND_NS)
+    assert len(stage.accepted) == 2
+    assert stage.bodies[reader] == ["e0", "e1"]
+
+
 # --- peers that overreach ---
 
 

@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from veena import Event
-from veena.address import Address
+from veena.address import Address, identifiers
 from veena.core.boundary import ClientDown, ClientUp, Deliver, Subscribe
+from veena.core.flight import event_key
 from veena.core.settings import SECOND_NS, Settings
 from veena.event import EventId
 from veena.runtime.network_file import Network, make_network
@@ -280,6 +281,27 @@ def test_what_lay_on_a_lost_disk_is_excused_by_name() -> None:
     assert str(publication.ids[0]) in found.excused[0]
     assert "disks that are lost" in found.excused[0]
     world.settings = replace(world.settings, copies=2)
+    assert len(judged_alone(world, traffic).missing) == 1
+
+
+def test_what_a_lost_disk_owed_nobody_is_missing() -> None:
+    """I5: a loss excuses exactly what the lost log still owed, and what no other disk has."""
+    world, traffic = attached()
+    world.cut(world.links[0], silent=True)
+    publication = publish(world, traffic)
+    world.run_until(world.now_ns + SECOND_NS)
+    world.crash(A1, silent=True)
+    world.nodes[A1].lost = True
+    world.run_until(world.now_ns + 30 * SECOND_NS)
+    disk = world.nodes[A1].disk
+    assert judged_alone(world, traffic).excused
+    # As if the other broker had answered for it.
+    (entry,) = [each for each in disk.entries if each.frame.id == publication.ids[0]]
+    disk.cursors.update({1 << at: entry.offset + 1 for at in identifiers(entry.frame.to_serve)})
+    assert len(judged_alone(world, traffic).missing) == 1
+    # As if it had the second copy.
+    disk.cursors.clear()
+    world.nodes[A2].disk.kept[event_key(entry.frame)] = entry.frame
     assert len(judged_alone(world, traffic).missing) == 1
 
 

@@ -127,6 +127,9 @@ class Copies:
         """A connection came or went. A new holder is given everything that is open, in order: what any one of them may
         have to publish has no gap."""
         link = self._holder()
+        if link is None and self._waiting:
+            # Nothing was sent, and a neighbour that is only suspected comes back without a new connection.
+            self._present = None
         if link is None or link.connection == self._present:
             return
         self._present = link.connection
@@ -176,7 +179,9 @@ class Copies:
     # --- time ---
 
     def tick(self, now_ns: int) -> None:
-        """Release what is served everywhere; take over from those who are gone."""
+        """Release what is served everywhere; take over from those who are gone; ask for what nobody was asked for."""
+        if self._is_stranded:
+            self.changed(now_ns)
         releases, self._releases = self._releases, {}
         for holder, frames in releases.items():
             link = next((each for each in self._links.values() if each.neighbour == holder), None)
@@ -224,7 +229,12 @@ class Copies:
     @property
     def is_busy(self) -> bool:
         """Whether there is something to look after, now and then."""
-        return bool(self._kept or self._releases)
+        return bool(self._kept or self._releases or self._is_stranded)
+
+    @property
+    def _is_stranded(self) -> bool:
+        """Whether something waits that nobody was asked to hold."""
+        return bool(self._waiting) and self._present is None
 
     def __len__(self) -> int:
         return len(self._kept)

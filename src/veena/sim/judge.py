@@ -2,10 +2,10 @@
 
 Entitled is a client whose subscription matched, was acknowledged for its scope when the event was accepted, and lasted
 until delivery or the end (I1). Whatever of that is not delivered within the deadline after the last fault healed is
-missing. Nothing is excused but what was lost with the only disk that held it, what is cut off for ever, and what was
-never accepted because its broker has no neighbour left to hold a second copy, or to tell it who wants what; all are
-named. What has a time to live has expired only if that was over before it was due. The judge knows clients and
-topology, never a broker's state.
+missing. Nothing is excused but what lay, still owed, on as many lost disks as there are copies and on no other
+(`lost_disks`), what is cut off for ever, and what was never accepted because its broker has no neighbour left to hold a
+second copy, or to tell it who wants what; all are named. What has a time to live has expired only if that was over
+before it was due. The judge knows clients, topology and disks, never a broker's state.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from veena.core.settings import SECOND_NS, Settings
 from veena.event import Event
 from veena.matching.engine import Engine
 from veena.sim.crossings import Crossings
+from veena.sim.lost_disks import LostDisks
 from veena.sim.population import WITHDRAWN_NS, Client, Subscription
 from veena.sim.traffic import Publication, Receipt, Traffic
 from veena.sim.world import World
@@ -70,6 +71,7 @@ class Judge:
         self._engines = _engines(self._history)
         self._broken = world.oracle().broken_units()
         self._label = world.network.labels.label
+        self._lost = LostDisks(world)
         self._first: dict[tuple[Publication, Client], Receipt] = {}
         self._twice: list[str] = []
         for receipt in traffic.receipts:
@@ -196,11 +198,9 @@ class Judge:
     def _excuse(self, publication: Publication, client: Client) -> str | None:
         """Why nobody could have delivered this; None when somebody should have."""
         origin = publication.origin
-        if self._world.nodes[origin].lost:
-            cluster = [node for address, node in self._world.nodes.items() if address[:-1] == origin[:-1]]
-            lost = sum(node.lost for node in cluster)
-            if lost >= self._world.settings.copies or len(cluster) == 1:
-                return f"it lay on disks that are lost ({lost} in the cluster of its origin)"
+        lost = self._lost.owing(publication.ids, client.broker)
+        if len(lost) >= self._world.settings.copies and not self._lost.surviving(publication.ids, client.broker):
+            return f"it lay on disks that are lost ({', '.join(map(self._label, lost))}) and on no other"
         around = origin[: shared(origin, client.broker)]
         if any(unit[: len(around)] == around for unit in self._broken):
             return "a unit on the way is in pieces for ever"

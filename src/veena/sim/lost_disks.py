@@ -1,5 +1,8 @@
 """What lay on the disks of brokers that are lost for good: for which durable subscriptions, and for which units.
 
+With one copy exactly that may be lost: what a lost log still owed to a unit. What its cursor has left behind was
+answered for by others, and what another disk has too was not lost with this one.
+
 A judge must not believe brokers, but a disk is a fact: an event that is on no lost disk cannot have been lost with one.
 """
 
@@ -29,6 +32,7 @@ class LostDisks:
         #: By broker: the subscriptions that an event was kept for, and the units that it was to be sent to.
         self._kept: dict[Address, dict[EventId, set[Key]]] = {}
         self._for_units: dict[Address, dict[EventId, int]] = {}
+        self._world = world
         for address, node in world.nodes.items():
             if node.lost:
                 self._kept[address], self._for_units[address] = {}, {}
@@ -69,6 +73,26 @@ class LostDisks:
             for at, found in self._for_units.items()
             if at != home and any(found.get(each, 0) & self._bit(at, home) for each in wanted)
         ]
+
+    def owing(self, ids: Iterable[EventId], home: Address) -> list[Address]:
+        """The lost brokers whose disk had an event that its unit was still owed, in the log or as a second copy."""
+        nodes = self._world.nodes.items()
+        return [at for at, node in nodes if node.lost and self._is_held(at, node.disk, ids, home, is_open=True)]
+
+    def surviving(self, ids: Iterable[EventId], home: Address) -> list[Address]:
+        """The other brokers whose disk has it for that unit, whether they think it served or not."""
+        nodes = self._world.nodes.items()
+        return [at for at, node in nodes if not node.lost and self._is_held(at, node.disk, ids, home, is_open=False)]
+
+    def _is_held(self, at: Address, disk: Disk, ids: Iterable[EventId], home: Address, is_open: bool) -> bool:
+        wanted = list(ids)
+        if any((each.publisher.encode(), *each[1:]) in disk.kept for each in wanted):
+            return True
+        bit = 0 if at == home else self._bit(at, home)
+        least = disk.cursors.get(bit, 0) if is_open else 0
+        return any(
+            entry.frame.to_serve & bit and entry.offset >= least and entry.frame.id in wanted for entry in disk.entries
+        )
 
     def _bit(self, at: Address, home: Address) -> int:
         unit = as_seen(at, home)
