@@ -114,6 +114,25 @@ def test_a_newcomer_promises_nothing_before_it_has_met_its_units() -> None:
     assert alone.profiles.state(1, 1) == (0, 1), "a cluster of which nobody else ever spoke is its own"
 
 
+def test_who_is_told_of_a_larger_unit_alone_promises_nothing_in_the_smaller_ones() -> None:
+    """ACT-02, I1: a neighbour beside its super-cluster says that others are in that, and cannot know who is in its
+    cluster. Whoever publishes there has not heard of its subscription."""
+    host = Host()
+    beside = peer(host, 6, (0, 1, 0, 0))
+    beside.say(Interest((), (Digest(HOST[:2], (1, mate(1), 1), ()),)))
+    beside.say(Connections((), complete=True))
+    host.sync()
+    assert not host.profiles.leases.has_met(1)
+    assert not host.profiles.leases.may_enter(1)
+    host.attach(1, "reader")
+    host.handle(Subscribe(1, 1, "topic", "quotes", 1), 0)
+    host.run(0, 4 * SECOND_NS)
+    assert host.profiles.state(1, 1) == (0, 0)
+    host.profiles.leases.told_everything(0)
+    assert host.profiles.leases.has_met(1)
+    assert host.profiles.leases.may_enter(1)
+
+
 def test_others_who_never_come_are_given_up() -> None:
     """FLT: like every unit that is out of reach for longer than events are kept; a dead cluster does not silence a
     live broker."""

@@ -100,9 +100,13 @@ class Leases:
             self.changes += 1
 
     def has_met(self, level: int) -> bool:
-        """Whether this broker can know who is in its own unit of this level."""
-        since = self._unmet_ns.get(level)
-        return not self._is_stranger and (since is None or self.now_ns >= since + self._forget_ns)
+        """Whether this broker can know who is in its own unit of this level.
+
+        Over a link from beside a larger unit nothing is heard of the smaller ones: if others are in that one, they may
+        be in these.
+        """
+        heard = (self._unmet_ns.get(each) for each in (level, max(level, self._met)))
+        return not self._is_stranger and all(s is None or self.now_ns >= s + self._forget_ns for s in heard)
 
     @property
     def _is_stranger(self) -> bool:
@@ -113,7 +117,8 @@ class Leases:
         """Whether this broker can serve its own unit of this level: it can know who is in that one, and in its smaller
         units, which an event that enters the larger one enters too. Over a link from beside a smaller one it meets the
         larger first."""
-        return not self._is_stranger and all(self.has_met(unmet) for unmet in self._unmet_ns if unmet <= level)
+        smaller = (unmet for unmet in self._unmet_ns if unmet <= level)
+        return self.has_met(level) and all(map(self.has_met, smaller))
 
     def may_be_alone_from(self) -> int | None:
         """From when on this broker can say who must hear of a subscription: 0 for always, None for not before others
