@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import veena
 from tests.runtime.processes import veena as started
+from veena.core.broker import Broker
 
 ROOT = Path(__file__).parents[2]
 REPORTED = {
@@ -66,6 +69,24 @@ def test_soak_stops_when_told() -> None:
     assert (report["seeds"], report["faults"], report["broken"], report["missing"]) == (2, "none", [], 0)
     for wrong in ((), ("--seconds", "-1"), ("--seconds", "nan")):
         assert veena("sim", "soak", *wrong).code == 2
+
+
+def test_a_broken_invariant_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a broker asserts, and of what the judge finds; a soak says how to repeat it."""
+    small = ("--brokers", "6", "--events", "20")
+    with monkeypatch.context() as planted:
+        planted.setattr(Broker, "check", lambda broker: 1 // (len(broker.map.vertices()) < 2))
+        found = veena("sim", "run", "--seed", "2", *small, "--json")
+        assert found.code == 1
+        report = json.loads(found.out)
+        assert report["broken"].startswith("ZeroDivisionError")
+        assert report["missing"] is None, "what is not known is not 0"
+    # Nothing is ever delivered to anybody: the judge finds that.
+    monkeypatch.setattr("veena.sim.traffic.Traffic._deliver", lambda traffic, *delivery: None)
+    found = veena("sim", "soak", "--seeds", "1", "--first", "2", *small, "--faults", "none", "--json")
+    assert found.code == 1
+    assert json.loads(found.out)["broken"] == [2]
+    assert "veena sim run --seed 2 --faults none --brokers 6 --events 20" in found.err
 
 
 def test_an_unknown_fault_is_named() -> None:

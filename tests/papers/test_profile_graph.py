@@ -35,7 +35,8 @@ def _edges(graph: ProfileGraph) -> dict[Chain, dict[int, int]]:
 
 
 def test_figure_8_has_these_edges_and_counts() -> None:
-    """FIX-8, PGR-05, PGR-07, PGR-08, PGR-09, AMB-24: shared edges, a count a unit, destination edges at the C nodes."""
+    """FIX-8, PGR-05, PGR-07, PGR-08, PGR-09, AMB-24: shared edges, a count a unit, destination edges at the C nodes;
+    GUA-07: never more of them than the profiles have constraints."""
     graph, entries = _figure_8()
     assert _edges(graph) == {
         (A1,): {S1: 2, S2: 1},

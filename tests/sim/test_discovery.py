@@ -104,7 +104,8 @@ def test_a_query_never_leaves_its_realm(ges_22: tuple[Trial, list[Service]]) -> 
 
 
 def test_an_advertisement_stands_up_the_controller_chain() -> None:
-    """DSC-01, DSC-02: at its broker and the controllers of its units; found from another super-cluster, once."""
+    """PRF-12, DSC-01, DSC-02: at its broker and the controllers of its units, where profiles are too; found
+    from another super-cluster, once."""
     trial = Trial(load("ges-22"), options=CHECKED)
     by_label = {broker.label.rsplit(".", 1)[-1]: broker.address for broker in trial.network.brokers}
     home = by_label["21"]

@@ -9,10 +9,14 @@ import pytest
 from veena import Event
 from veena.address import Address, Unit
 from veena.core.boundary import ClientDown, ClientRefused, ClientUp, Input, Subscribe, Unsubscribe
+from veena.core.controllers import targets
 from veena.core.interest_frames import STANDING, Interest
+from veena.core.joining import Joined
 from veena.core.settings import SECOND_NS
+from veena.matching.engine import Constraint
 from veena.runtime.network_file import Network, load_network, make_network
 from veena.sim.generate import generate
+from veena.sim.joining import join
 from veena.sim.network import Delivery
 from veena.sim.options import Options
 from veena.sim.world import World
@@ -57,7 +61,9 @@ def wanting(world: World, broker: Address, event: Event, origin: Address | None 
 
 
 def test_a_profile_climbs_to_the_controllers_of_every_level(fix2: World) -> None:
-    """PPP-04, PPP-05, PPP-07: from 21 inside n, from n inside SC-3, from SC-3 at 1 and 10, relabelled each time."""
+    """PRF-05, PGR-16, PPP-01, PPP-04, PPP-05, PPP-07: from 21 inside n, from n inside SC-3, from SC-3 at 1 and 10,
+    relabelled each time: a broker's destinations are clients, in a cluster they are brokers, then clusters, then
+    super-clusters."""
     n21 = at(fix2, "SSC-A.SC-3.n.21")
     give(fix2, n21, ClientUp(1, "alice"), Subscribe(1, 1, "topic", "quotes", SYSTEM))
     for controller in ("19", "20"):
@@ -70,6 +76,67 @@ def test_a_profile_climbs_to_the_controllers_of_every_level(fix2: World) -> None
         assert wanting(fix2, broker, Event(topic="news")) == []
     far = at(fix2, "SSC-B.SC-4.o.22")
     assert wanting(fix2, far, QUOTE) == [at(fix2, "SSC-A")]
+    assert fix2.broker(n21).profiles.clients.matching(QUOTE, far) == {1: [1]}
+    assert wanting(fix2, at(fix2, "SSC-A.SC-3.n.19"), QUOTE) == [n21]
+    assert wanting(fix2, at(fix2, "SSC-A.SC-3.m.16"), QUOTE) == [at(fix2, "SSC-A.SC-3.n")]
+
+
+@pytest.mark.parametrize(
+    ("engine", "constraint", "event"),
+    [
+        ("topic", "quotes", Event(topic="quotes")),
+        ("integer", 7, Event(integer=7)),
+        ("tags", "make=ford,colour=*", Event(tags="make=ford,colour=red")),
+        ("selector", ("quotes", "price > 10"), QUOTE),
+        ("constraint", "price > 10", Event(properties={"price": 12})),
+        ("xpath", "/menu/drink[price > 1]", Event(xml="<menu><drink><price>2</price></drink></menu>")),
+    ],
+)
+def test_the_kind_of_a_constraint_selects_the_engine(
+    fix2: World, engine: str, constraint: Constraint, event: Event
+) -> None:
+    """PRF-01, PRF-02: from a topic to XPath; each is asked where its field is there, at every level."""
+    n21 = at(fix2, "SSC-A.SC-3.n.21")
+    give(fix2, n21, ClientUp(1, "alice"), Subscribe(1, 1, engine, constraint, SYSTEM))
+    for broker, unit in (("SSC-A.SC-3.n.19", n21), ("SSC-A.SC-3.m.16", n21[:3]), ("SSC-A.SC-1.h.1", n21[:2])):
+        assert wanting(fix2, at(fix2, broker), event) == [unit]
+        assert wanting(fix2, at(fix2, broker), Event(topic="news", integer=8, tags="make=vw,colour=red")) == []
+    assert fix2.broker(n21).profiles.clients.matching(event, n21) == {1: [1]}
+
+
+def test_larger_units_tell_of_more_profiles(fix2: World) -> None:
+    """PPP-17: one profile at each broker; a broker tells of its own, a cluster of its brokers', and so on upwards."""
+    for number, entry in enumerate(fix2.network.brokers):
+        give(fix2, entry.address, ClientUp(1, f"client-{number}"), Subscribe(1, 1, "topic", f"t-{number}", SYSTEM))
+    told = [0, 0, 0]
+    for size, level in ((4, 0), (3, 1), (2, 2)):
+        unit = at(fix2, "SSC-A.SC-3.n.19")[:size]
+        members = [entry.address for entry in fix2.network.brokers if entry.address[:size] == unit]
+        (speaker,) = [each for each in members if level in fix2.broker(each).profiles.speakers.levels()]
+        told[level] = fix2.broker(speaker).profiles.statistics().transitions[level]
+        assert told[level] >= len(members)
+    assert told[0] == 1 < told[1] == 3 < told[2]
+
+
+def test_a_new_gatekeeper_is_a_target_and_has_what_was_told_before_it_came() -> None:
+    """PPP-16, PPP-11: s comes into n with a gate to m; it learns what n's brokers, SC-6's clusters and the units
+    beyond want, and what changes afterwards."""
+    world = up(load_network(NETWORKS / "fix-4.toml"))
+    n21, m, sc4 = (at(world, f"SSC-B.{unit}") for unit in ("SC-6.n.21", "SC-6.m", "SC-4"))
+    mate = next(e.address for e in world.network.brokers if e.address[:3] == m)
+    beyond = next(e.address for e in world.network.brokers if e.address[:2] == sc4)
+    for number, broker in enumerate((n21, mate, beyond)):
+        give(world, broker, ClientUp(1, f"c-{number}"), Subscribe(1, 1, "topic", f"t-{number}", SYSTEM))
+    guest = join(world, "s", n21, [0, 1])
+    world.run_until(world.now_ns + 30 * SECOND_NS)
+    assert isinstance(guest.result, Joined)
+    s = guest.result.address
+    assert s in targets(world.broker(n21).map, 0)
+    for number, unit in enumerate((n21, m, sc4)):
+        assert wanting(world, s, Event(topic=f"t-{number}")) == [unit]
+    give(world, n21, Unsubscribe(1, 1), Subscribe(1, 2, "topic", "news", SYSTEM))
+    assert wanting(world, s, Event(topic="t-0")) == []
+    assert wanting(world, s, Event(topic="news")) == [n21]
 
 
 def test_no_broker_holds_the_profiles_of_all(fix2: World) -> None:

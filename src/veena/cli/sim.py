@@ -91,6 +91,7 @@ def soak(
     as_json: JsonOption = False,
 ) -> None:
     """Run seed after seed; exit code 1 and the seed's number when an invariant is broken."""
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from veena.sim import soak as soaking
@@ -105,7 +106,7 @@ def soak(
     totals: Counter[str] = Counter()
     broken: list[int] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, disable=as_json, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True) as progress:
         task = progress.add_task("seeds", total=seeds or None)
         for report in reports:
             totals["seeds"] += 1

@@ -197,14 +197,17 @@ class Judge:
 
     def _excuse(self, publication: Publication, client: Client) -> str | None:
         """Why nobody could have delivered this; None when somebody should have."""
-        origin = publication.origin
         lost = self._lost.owing(publication.ids, client.broker)
-        if len(lost) >= self._world.settings.copies and not self._lost.surviving(publication.ids, client.broker):
+        places = self._lost.surviving(publication.ids, client.broker)
+        if len(lost) >= self._world.settings.copies and not places:
             return f"it lay on disks that are lost ({', '.join(map(self._label, lost))}) and on no other"
-        around = origin[: shared(origin, client.broker)]
-        if any(unit[: len(around)] == around for unit in self._broken):
+        if all(self._is_cut_off(place, client.broker) for place in places or [publication.origin]):
             return "a unit on the way is in pieces for ever"
         return None
+
+    def _is_cut_off(self, place: Address, client: Address) -> bool:
+        around = place[: shared(place, client)]
+        return any(unit[: len(around)] == around for unit in self._broken)
 
     def _unaccepted(self, stranded: bool) -> list[str]:
         """What publishers still hold, at brokers that could accept it or at stranded ones."""
