@@ -79,8 +79,8 @@ def constraint_of(
     if constraint is not None:
         found.append(("constraint", constraint))
     if len(found) != 1:
-        named = ", ".join(engine for engine, _ in found) or "nothing"
-        raise InvalidConstraint(named, 0, "name one of topic, tags, integer, xpath and constraint")
+        named = f", not {' and '.join(engine for engine, _ in found)}" if found else ""
+        raise InvalidConstraint("", 0, f"name one of topic, tags, integer, xpath and constraint{named}")
     return found[0]
 
 

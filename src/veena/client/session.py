@@ -106,6 +106,7 @@ class Session:
         self.connections = 0
         #: Events that brokers dropped because this client did not read.
         self.dropped = 0
+        self._last_denial = ""
         #: Called when a broker has let the client in.
         self.on_attached: list[Callable[[], None]] = []
         #: Why no broker could be reached, by its URL.
@@ -400,7 +401,9 @@ class Session:
 
     def _heard_denied(self, frame: TellDenied) -> None:
         if not self.outbox.hear_denied(frame.timestamp, frame.sequence, frame.why, frame.reason):
-            logger.warning("a best-effort event was not accepted: %s", frame.reason)
+            if frame.reason != self._last_denial:  # said once; `statistics().denied` counts them
+                logger.warning("a best-effort event was not accepted: %s", frame.reason)
+            self._last_denial = frame.reason
 
     def _heard_dropped(self, frame: TellDropped) -> None:
         self.dropped += frame.count
