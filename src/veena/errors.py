@@ -82,6 +82,13 @@ class StoreError(VeenaError):
         self.reason = reason
         self.remedy = remedy
 
+    @classmethod
+    def told(cls, text: str) -> StoreError:
+        """What a broker says to a client of its own disk, word for word."""
+        found = cls("", text, "")
+        found.args = (text,)
+        return found
+
 
 class ConfigError(VeenaError):
     """A file of settings that cannot be used; `entry` is where in it, and `remedy` what to write instead."""
