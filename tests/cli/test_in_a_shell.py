@@ -197,3 +197,23 @@ def test_a_table_is_whole_where_it_is_not_shown_on_a_terminal(url: str, monkeypa
         assert f" {column} " in found.out
     assert "0.0.0.0" in found.out and "…" not in found.out
     assert "veena://127.0.0.1:1: no broker let this client in" in found.out
+
+
+def test_who_waits_for_events_is_told_that_the_broker_is_away(tmp_path: Path) -> None:
+    """And goes on when it is back: CLI-01, TRN-05."""
+    said = tmp_path / "said"
+    command = ("broker", "run", "--data", str(tmp_path / "data"), "--json", "--listen")
+    with started(*command, "veena://127.0.0.1:0") as broker:
+        place: str = broker.told()["url"]
+        with started("sub", "--url", place, "-t", "a", "--count", "1", "--json", errors=said) as subscriber:
+            attached(place, subscriber)
+            broker.end()
+            until(lambda: f"veena: the connection to {place} is over" in said.read_text())
+            with started(*command, place) as again:
+                again.told()
+                until(lambda: f"veena: attached again, to {place}" in said.read_text())
+                with blocking.connect(place) as client:
+                    while subscriber._lines.empty() and subscriber.process.poll() is None:
+                        client.publish(topic="a", body=b"at last")
+                        client.flush()
+                assert subscriber.told()["body"] == "at last"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import ssl
+import sys
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
@@ -29,6 +31,17 @@ ClientIdOption = Annotated[str | None, typer.Option("--client-id", help="The cli
 UserOption = Annotated[str, typer.Option("--user", envvar="VEENA_USER", help="Sign in as this user.")]
 CaOption = Annotated[Path | None, typer.Option("--ca", help="Trust brokers with certificates of this authority.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, a line each.")]
+
+
+class _Teller(logging.Handler):
+    """Says on standard error what becomes of the connection: who waits for events is to know why none come."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"veena: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+_log = logging.getLogger("veena.client")
+_teller = _Teller()
 
 
 def password_of(user: str) -> str:
@@ -94,6 +107,8 @@ def run(work: Coroutine[Any, Any, None], *, is_endless: bool = False) -> None:
     broken off, and exits as a shell says that: with 128 and the signal's number.
     """
     told: list[int] = []
+    _log.setLevel(logging.INFO)
+    _log.addHandler(_teller)
     try:
         asyncio.run(_stoppable(work, told))
     except KeyboardInterrupt:
