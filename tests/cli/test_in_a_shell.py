@@ -200,7 +200,7 @@ def test_a_table_is_whole_where_it_is_not_shown_on_a_terminal(url: str, monkeypa
 
 
 def test_who_waits_for_events_is_told_that_the_broker_is_away(tmp_path: Path) -> None:
-    """And goes on when it is back: CLI-01, TRN-05."""
+    """And goes on when it is back (CLI-03)."""
     said = tmp_path / "said"
     command = ("broker", "run", "--data", str(tmp_path / "data"), "--json", "--listen")
     with started(*command, "veena://127.0.0.1:0") as broker:

@@ -19,7 +19,7 @@ LARGEST = 400_000
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process that runs")
 def test_publishers_are_refused_with_the_reason_and_nothing_accepted_is_lost(tmp_path: Path) -> None:
-    """FLT-05: until there is room again; best effort goes on meanwhile."""
+    """FLT-07, FLT-09: until there is room again; best effort goes on meanwhile."""
     command = ("broker", "run", "--listen", "veena://127.0.0.1:0", "--data", str(tmp_path / "data"), "--json")
     with started(*command) as broker:
         url = broker.told()["url"]
