@@ -217,3 +217,18 @@ def test_who_waits_for_events_is_told_that_the_broker_is_away(tmp_path: Path) ->
                         client.publish(topic="a", body=b"at last")
                         client.flush()
                 assert subscriber.told()["body"] == "at last"
+
+
+@pytest.mark.parametrize("lines", [(), ("--lines",)])
+def test_who_types_the_body_is_told_so(url: str, lines: tuple[str, ...]) -> None:
+    """Without a body the command waits for one: at a terminal that must not look like a hang."""
+    keyboard, terminal = os.openpty()
+    command = [sys.executable, "-m", "veena.cli", "pub", "--url", url, "-t", "typed", "--json", *lines]
+    with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as typed:
+        os.close(terminal)
+        assert typed.stdout is not None and typed.stderr is not None
+        assert typed.stderr.readline() == b"veena: reads what you type; Ctrl-D ends it\n"
+        os.write(keyboard, b"hello\n\x04")
+        assert "id" in json.loads(typed.stdout.readline())
+        assert typed.wait(60) == 0
+    os.close(keyboard)

@@ -29,6 +29,8 @@ def read_all() -> bytes:
 def _standard_input() -> BinaryIO:
     if sys.stdin is None:  # so Python has it when it was closed before the start
         raise InvalidEvent("standard input is closed; give the body as an argument")
+    if sys.stdin.isatty():
+        print("veena: reads what you type; Ctrl-D ends it", file=sys.stderr, flush=True)
     return sys.stdin.buffer
 
 
