@@ -20,6 +20,7 @@ from veena import testing as for_tests
 from veena.errors import InvalidConstraint, NotConnected
 from veena.runtime.users import hash_password
 
+CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 FULL = Path("/dev/full")
 USERS = """
 [user.alice]
@@ -232,3 +233,23 @@ def test_who_types_the_body_is_told_so(url: str, lines: tuple[str, ...]) -> None
         assert "id" in json.loads(typed.stdout.readline())
         assert typed.wait(60) == 0
     os.close(keyboard)
+
+
+def test_a_certificate_is_shown_to_a_broker_that_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutual TLS: without it nobody is let in."""
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        '[broker]\nlisten = ["veenas://127.0.0.1:0"]\n'
+        f'[tls]\ncertificate = "{CERTIFICATES}/broker.pem"\nkey = "{CERTIFICATES}/broker.key"\n'
+        f'authority = "{CERTIFICATES}/authority.pem"\nclients = "required"\n'
+    )
+    with started("broker", "run", "--config", str(config), "--json") as broker:
+        place: str = broker.told()["url"]
+        asked = ("status", place, "--ca", str(CERTIFICATES / "authority.pem"), "--timeout")
+        assert in_this_process(*asked, "0.5").code == 1
+        monkeypatch.setenv("VEENA_CERTIFICATE", str(CERTIFICATES / "broker.pem"))
+        monkeypatch.setenv("VEENA_KEY", str(CERTIFICATES / "broker.key"))
+        assert in_this_process(*asked, "30").code == 0
+        monkeypatch.setenv("VEENA_KEY", str(CERTIFICATES / "stranger.key"))
+        said = in_this_process(*asked, "0.5").out
+        assert "do not belong together; name PEM files" in said

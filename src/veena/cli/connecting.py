@@ -64,12 +64,24 @@ def _has_terminal() -> bool:
 
 
 def trust(ca: Path | None) -> ssl.SSLContext:
-    """TLS with brokers whose certificates this authority signed; without one, those that the system trusts."""
+    """TLS with brokers whose certificates this authority signed; without one, those that the system trusts.
+
+    A certificate to show to brokers that ask for one is $VEENA_CERTIFICATE, its key $VEENA_KEY or in the same file.
+    """
     try:
-        return ssl.create_default_context(cafile=None if ca is None else str(ca))
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except OSError as error:  # ssl.SSLError is one
         reason = "holds no certificate" if isinstance(error, ssl.SSLError) else f"cannot be read ({error.strerror})"
         raise LocalProtocolError(f"--ca {ca}: {reason}; name a PEM file with the authority's certificate") from None
+    shown, key = os.environ.get("VEENA_CERTIFICATE"), os.environ.get("VEENA_KEY")
+    if shown:
+        try:
+            context.load_cert_chain(shown, key or None)
+        except OSError as error:
+            reason = "do not belong together" if isinstance(error, ssl.SSLError) else str(error.strerror)
+            named = f"VEENA_CERTIFICATE {shown}, VEENA_KEY {key or shown}"
+            raise LocalProtocolError(f"{named}: {reason}; name PEM files of a certificate and its key") from None
+    return context
 
 
 def client(
