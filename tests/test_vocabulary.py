@@ -122,6 +122,21 @@ def test_properties_keep_their_order_and_are_read_without_the_body() -> None:
     assert bytes(event.body) == b"payload"
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("body", "hello", "body is a str: expected bytes, such as 'hello'.encode()"),
+        ("body", {"a": 1}, "body is a dict: expected bytes"),
+        ("integer", "5", "integer '5': an integer topic is 0 to 4294967295"),
+        ("tags", ["Make=Ford"], "expected a text such as Make=Ford,Color=Red, or a mapping"),
+    ],
+)
+def test_what_an_event_cannot_hold_is_named(field: str, value: object, message: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        Event(**{field: value})  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
 def test_a_signature_limits_types_and_gives_the_order() -> None:
     """EVT-04."""
     signature = Signature([("sym", str), ("price", float)])

@@ -282,6 +282,10 @@ class Client:
         work = self._inner.reply(event, body=body, properties=properties, headers=headers, xml=xml, reliable=reliable)
         return self._loop.wait(work)
 
+    def flush(self, timeout: float = ANSWER_S) -> None:
+        """Wait until the broker has read all that was published."""
+        self._loop.wait(self._inner.flush(timeout))
+
     def watch(self, sample: Event, *, wait: float = ANSWER_S) -> Watch:
         """Ask whether anybody wants events like this one."""
         return Watch(self._loop, self._loop.wait(self._inner.watch(sample, wait=wait)))

@@ -31,7 +31,7 @@ class InvalidConstraint(VeenaError):
     """A constraint that no engine will store; `position` is the offset into `text` where it went wrong."""
 
     def __init__(self, text: str, position: int, reason: str) -> None:
-        super().__init__(f"{reason} (at position {position} of {_shortened(text)})")
+        super().__init__(f"{reason} (at position {position} of {_shortened(text)})" if text else reason)
         self.text = text
         self.position = position
         self.reason = reason
@@ -81,6 +81,13 @@ class StoreError(VeenaError):
         self.file = file
         self.reason = reason
         self.remedy = remedy
+
+    @classmethod
+    def told(cls, text: str) -> StoreError:
+        """What a broker says to a client of its own disk, word for word."""
+        found = cls("", text, "")
+        found.args = (text,)
+        return found
 
 
 class ConfigError(VeenaError):

@@ -159,8 +159,12 @@ class Event:
     def __post_init__(self) -> None:
         if isinstance(self.tags, str):
             object.__setattr__(self, "tags", parse_tags(self.tags))
-        if self.integer is not None and not 0 <= self.integer <= MAX_INTEGER:
-            raise InvalidEvent(f"integer {self.integer}: an integer topic is 0 to {MAX_INTEGER} (four bytes)")
+        elif self.tags is not None and not isinstance(self.tags, dict | Mapping):
+            raise InvalidEvent(f"tags {self.tags!r}: expected a text such as Make=Ford,Color=Red, or a mapping")
+        if self.integer is not None and not (isinstance(self.integer, int) and 0 <= self.integer <= MAX_INTEGER):
+            raise InvalidEvent(f"integer {self.integer!r}: an integer topic is 0 to {MAX_INTEGER} (four bytes)")
+        if not isinstance(self.body, bytes | memoryview | bytearray):
+            raise InvalidEvent(f"body is a {type(self.body).__name__}: expected bytes, such as 'hello'.encode()")
         if not 0 <= self.priority <= MAX_PRIORITY:
             raise InvalidEvent(f"priority {self.priority}: expected 0 (lowest) to {MAX_PRIORITY} (highest)")
         if self.ttl is not None and not self.ttl > 0:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,11 @@ def test_monitoring_pages(tmp_path: Path) -> None:
             raw.sendall(b"DELETE /statusz HTTP/1.1\r\n\r\n")
             assert b"405" in raw.recv(100)
         with socket.create_connection((host, int(port))) as raw:
-            raw.sendall(b"x" * 100_000)
-            assert b"200" not in raw.recv(100)
+            answer = b""
+            with suppress(ConnectionError):  # it hangs up before it has read all of that
+                raw.sendall(b"x" * 100_000)
+                answer = raw.recv(100)
+            assert b"200" not in answer
         assert page(f"{http}/healthz")[0] == 200
 
 

@@ -38,6 +38,22 @@ def test_faults_of_a_users_file_are_named(text: str, message: str) -> None:
         parse_users(text)
 
 
+def test_the_file_in_the_documentation_works() -> None:
+    """Who starts from it may publish and subscribe as far as clients ask without being told otherwise."""
+    pages = Path(__file__).parents[2] / "docs" / "OPERATIONS.md"
+    text = next(block for block in pages.read_text().split("```toml\n")[1:] if block.startswith("[user.alice]"))
+    text = text.partition("```")[0].replace("$argon2id$...", hash_password("x")).replace("sha256:...", digest_of("t"))
+
+    async def scenario() -> None:
+        alice = await parse_users(text).admit(ClientHello(1, 1, "alice", password="x"), None)
+        assert alice.rights is not None
+        assert alice.rights.may_publish(Event(topic="quotes.nyse"))
+        assert not alice.rights.may_publish(Event(topic="quotes.internal.a"))
+        assert alice.rights.allows("subscribe", "topic", "quotes.nyse") and alice.rights.allows("wide")
+
+    asyncio.run(scenario())
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_users(tmp_path / "missing.toml")

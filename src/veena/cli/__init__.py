@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -39,14 +41,31 @@ def options(
 
 
 def main() -> None:
-    """Run the command; a VeenaError becomes one line on standard error and exit code 2."""
+    """Run the command; what is wrong with the question, a file or the output is one line on standard error."""
     from veena.cli import nouns
 
     nouns.register(app)
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a full disk shows here, not after the exit code is chosen
     except VeenaError as error:
         print(f"veena: {error}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except BrokenPipeError:
+        _drop_output()
         sys.exit(EXIT_BROKEN)
+    except OSError as error:
+        if error.strerror is None:
+            raise  # not the system's word, so a fault of ours
+        print(f"veena: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
+        _drop_output()
+        sys.exit(EXIT_BROKEN if error.filename is None else EXIT_USAGE)
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried once more at the end of the process."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

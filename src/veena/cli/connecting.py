@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import signal
 import ssl
+import sys
+import threading
 from collections.abc import Coroutine
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veena.errors import LocalProtocolError
+
 if TYPE_CHECKING:
     from veena.client import Client
+
+#: How the URLs of brokers inside TLS begin.
+SECURE = ("veenas", "tls", "wss")
 
 UrlOption = Annotated[
     list[str] | None,
@@ -25,12 +33,55 @@ CaOption = Annotated[Path | None, typer.Option("--ca", help="Trust brokers with 
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON for scripts, a line each.")]
 
 
+class _Teller(logging.Handler):
+    """Says on standard error what becomes of the connection: who waits for events is to know why none come."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"veena: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+_log = logging.getLogger("veena.client")
+_teller = _Teller()
+
+
 def password_of(user: str) -> str:
     """$VEENA_PASSWORD, or asked for; nothing without a user."""
     password = os.environ.get("VEENA_PASSWORD", "")
     if user and not password and not os.environ.get("VEENA_TOKEN"):
+        if not _has_terminal():
+            raise LocalProtocolError(f"--user {user}: nobody can be asked for the password; set VEENA_PASSWORD")
         password = str(typer.prompt("password", hide_input=True, err=True))
     return password
+
+
+def _has_terminal() -> bool:
+    """Whether there is somebody to ask, also where standard input is a file."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def trust(ca: Path | None) -> ssl.SSLContext:
+    """TLS with brokers whose certificates this authority signed; without one, those that the system trusts.
+
+    A certificate to show to brokers that ask for one is $VEENA_CERTIFICATE, its key $VEENA_KEY or in the same file.
+    """
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except OSError as error:  # ssl.SSLError is one
+        reason = "holds no certificate" if isinstance(error, ssl.SSLError) else f"cannot be read ({error.strerror})"
+        raise LocalProtocolError(f"--ca {ca}: {reason}; name a PEM file with the authority's certificate") from None
+    shown, key = os.environ.get("VEENA_CERTIFICATE"), os.environ.get("VEENA_KEY")
+    if shown:
+        try:
+            context.load_cert_chain(shown, key or None)
+        except OSError as error:
+            reason = "do not belong together" if isinstance(error, ssl.SSLError) else str(error.strerror)
+            named = f"VEENA_CERTIFICATE {shown}, VEENA_KEY {key or shown}"
+            raise LocalProtocolError(f"{named}: {reason}; name PEM files of a certificate and its key") from None
+    return context
 
 
 def client(
@@ -47,8 +98,8 @@ def client(
     from veena.client.client import CONNECT_S, DEFAULT_URL
 
     urls = url or [DEFAULT_URL]
-    is_secure = any(each.startswith(("veenas", "wss")) for each in urls)
-    tls = ssl.create_default_context(cafile=None if ca is None else str(ca)) if is_secure else None
+    is_secure = any(each.startswith(SECURE) for each in urls)
+    tls = trust(ca) if is_secure else None
     given = password_of(user) if password is None else password
     return connect(
         urls,
@@ -61,7 +112,36 @@ def client(
     )
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Do it until it is done, or until Ctrl-C: that is an ordinary end."""
-    with suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(work)
+def run(work: Coroutine[Any, Any, None], *, is_endless: bool = False) -> None:
+    """Do it until it is done, or until it is told to stop: Ctrl-C, SIGTERM, SIGHUP.
+
+    Either way it takes leave of its broker. To be stopped is an ordinary end of what has no other; anything else was
+    broken off, and exits as a shell says that: with 128 and the signal's number.
+    """
+    told: list[int] = []
+    _log.setLevel(logging.INFO)
+    _log.addHandler(_teller)
+    try:
+        asyncio.run(_stoppable(work, told))
+    except KeyboardInterrupt:
+        told.append(signal.SIGINT)
+    except asyncio.CancelledError:
+        if not told:
+            raise
+    if told and not is_endless:
+        raise typer.Exit(128 + told[0])
+
+
+async def _stoppable(work: Coroutine[Any, Any, None], told: list[int]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop(number: int) -> None:
+        told.append(number)
+        task.cancel()
+
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread is told
+    for number in (signal.SIGTERM, signal.SIGHUP) if is_main else ():
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` has it ignored
+            asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    await work

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veena.cli.connecting import CaOption, UrlOption, run
+from veena.cli.connecting import SECURE, CaOption, UrlOption, trust
 from veena.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def dashboard(
     if port is None:
         raise ConfigError("dashboard", "--listen", f"is {listen!r}", "write host:port, such as 127.0.0.1:7790")
     urls = tuple(url or [DEFAULT_URL])
-    is_secure = any(each.startswith(("veenas", "tls", "wss")) for each in urls)
-    tls = ssl.create_default_context(cafile=None if ca is None else str(ca)) if is_secure else None
+    is_secure = any(each.startswith(SECURE) for each in urls)
+    tls = trust(ca) if is_secure else None
 
     def say(place: str) -> None:
         print(f"the portal is at {place}", flush=True)
@@ -68,7 +68,8 @@ def dashboard(
 
     past = None if archive is None else _Archive(archive).history
     parts = Parts(_member_of, lambda dial: _adviser(urls, dial, control), past)
-    run(serve(Listening(host, port, certificate, key, insecure), Door(urls, tls), parts, say))
+    with suppress(KeyboardInterrupt, asyncio.CancelledError):  # the web server hears signals itself
+        asyncio.run(serve(Listening(host, port, certificate, key, insecure), Door(urls, tls), parts, say))
 
 
 async def _member_of(client: Client) -> Member:

@@ -24,19 +24,21 @@ def advertise(
     name: Annotated[str, typer.Argument(help="The name of the offer: one of this client's own.")],
     prop: Annotated[list[str] | None, typer.Option("--property", "-p", help="name=value; again for more.")] = None,
     xml: Annotated[Path | None, typer.Option("--xml", help="A file with an XML document.")] = None,
-    scope: Annotated[str, typer.Option(help="How far around it can be found.")] = "system",
-    seconds: Annotated[float | None, typer.Option("--for", help="Stop after so many seconds.")] = None,
+    scope: Annotated[
+        str, typer.Option(help="How far around it can be found: cluster, super-cluster, ... system.")
+    ] = "system",
+    seconds: Annotated[float | None, typer.Option("--for", min=0, help="Stop after so many seconds.")] = None,
     url: UrlOption = None,
     client_id: ClientIdOption = None,
     user: UserOption = "",
     ca: CaOption = None,
 ) -> None:
     """Offer something for as long as this command runs."""
+    document = None if xml is None else xml.read_bytes()
+    found = properties_of(prop or ())
 
     async def stand() -> None:
         async with client(url, client_id, user, ca) as connected:
-            document = None if xml is None else xml.read_bytes()
-            found = properties_of(prop or ())
             await connected.advertise(name, properties=found, xml=document, scope=scope)  # type: ignore[arg-type]
             print(f"{name} stands; Ctrl-C withdraws it", file=sys.stderr, flush=True)
             try:
@@ -44,7 +46,7 @@ def advertise(
             finally:
                 await connected.withdraw(name)
 
-    run(stand())
+    run(stand(), is_endless=seconds is None)
 
 
 def query(
@@ -55,7 +57,7 @@ def query(
     ] = None,
     realm: Realm = "system",
     ids: Annotated[bool, typer.Option("--ids", help="Only who offers it, and under which name.")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for answers.")] = 2.0,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to wait for answers.")] = 2.0,
     url: UrlOption = None,
     client_id: ClientIdOption = None,
     user: UserOption = "",

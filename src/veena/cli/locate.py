@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import ssl
 import time
 import uuid
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veena.cli.connecting import CaOption, JsonOption, UserOption, password_of, run
+from veena.cli.connecting import SECURE, CaOption, JsonOption, UserOption, password_of, run, trust
 
 if TYPE_CHECKING:
     from veena.core.locator_frames import AskLocate, Located
@@ -46,8 +45,8 @@ async def _locate(
     from veena.runtime.locate import ask, locator_url
     from veena.runtime.transports import Secrets
 
-    is_secure = url.startswith(("veenas", "wss"))
-    tls = ssl.create_default_context(cafile=None if ca is None else str(ca)) if is_secure else None
+    is_secure = url.startswith(SECURE)
+    tls = trust(ca) if is_secure else None
     secrets = Secrets(client=tls)
     place = locator_url(url) or url
     who = (client_id, user, password_of(user), os.environ.get("VEENA_TOKEN", ""))

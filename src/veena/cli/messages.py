@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from veena.cli import EXIT_BROKEN
 from veena.cli.connecting import CaOption, ClientIdOption, JsonOption, UrlOption, UserOption, client, run
 from veena.cli.reading_lines import lines as read_lines
+from veena.cli.reading_lines import read_all
 from veena.errors import InvalidEvent, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Events that are under way at once when many are published.
 BATCH = 500
+#: How long the broker may take to read the last events.
+FLUSH_S = 10.0
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -45,6 +49,13 @@ def properties_of(pairs: Iterable[str], what: str = "--property") -> dict[str, V
     return found
 
 
+def namespaces_of(pairs: Iterable[str]) -> dict[str, str] | None:
+    found = dict(pair.partition("=")[::2] for pair in pairs)
+    if not all(found) or not all(found.values()):
+        raise LocalProtocolError("--namespace: expected prefix=URI, such as m=http://example.org/menu")
+    return found or None
+
+
 def since_of(text: str | None) -> datetime | timedelta | None:
     """`10m` ago, or a time such as 2026-01-31T12:00."""
     if text is None:
@@ -60,14 +71,14 @@ def since_of(text: str | None) -> datetime | timedelta | None:
 
 def pub(
     body: Annotated[str | None, typer.Argument(help="The body; without, standard input is read.")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Such as quotes or quotes.nyse.")] = None,
     tags: Annotated[str | None, typer.Option("--tags", help="Such as Make=Ford,Color=Red.")] = None,
-    integer: Annotated[int | None, typer.Option("--integer")] = None,
+    integer: Annotated[int | None, typer.Option("--integer", help="For who asks for this number.")] = None,
     xml: Annotated[Path | None, typer.Option("--xml", help="A file with an XML document.")] = None,
     prop: Annotated[list[str] | None, typer.Option("--property", "-p", help="name=value; again for more.")] = None,
     header: Annotated[list[str] | None, typer.Option("--header", help="name=value; again for more.")] = None,
     to: Annotated[list[str] | None, typer.Option("--to", help="Only for this client; again for more.")] = None,
-    priority: Annotated[int, typer.Option(min=0, max=9)] = 4,
+    priority: Annotated[int, typer.Option(min=0, max=9, help="Higher ones overtake lower ones.")] = 4,
     ttl: Annotated[float | None, typer.Option(help="Seconds after which nobody needs it.")] = None,
     reliable: Annotated[bool, typer.Option("--reliable", "-r", help="Wait until it is on the broker's disk.")] = False,
     lines: Annotated[bool, typer.Option("--lines", help="An event for every line of standard input.")] = False,
@@ -93,7 +104,11 @@ def pub(
         "ttl": ttl,
     }
 
-    bodies = read_lines() if lines else _again(sys.stdin.buffer.read() if body is None else body.encode(), count)
+    if lines and (body is not None or count > 1):
+        raise LocalProtocolError("--lines takes bodies from standard input, each once: leave out the body and --count")
+    if not any((*(each is not None for each in (topic, tags, integer, xml)), prop, header, to)):
+        raise InvalidEvent("nobody can ask for this event: give it a --topic, --tags, --integer, --xml, --property")
+    bodies = read_lines() if lines else _again(read_all() if body is None else body.encode(), count)
     run(_publish(client(url, client_id, user, ca), bodies, lambda each: Event(**fields, body=each), reliable, as_json))
 
 
@@ -117,6 +132,12 @@ async def _publish(
                 published += len(ids)
                 if as_json:
                     print("\n".join(json.dumps({"id": str(each)}) for each in ids), flush=True)
+        if published and not reliable:
+            await client.flush(FLUSH_S)  # what the broker refuses is told only to who is still there
+        denied = 0 if reliable else client.statistics().denied
+    if denied:
+        print(f"{denied} of {published} events were refused", file=sys.stderr)
+        raise typer.Exit(EXIT_BROKEN)
     if not as_json and published > 1:
         print(f"{published} events published", file=sys.stderr)
 
@@ -158,18 +179,27 @@ def as_line(event: Event) -> str:
 
 
 def sub(
-    topic: Annotated[str | None, typer.Option("--topic", "-t")] = None,
-    selector: Annotated[str | None, typer.Option("--selector", "-s", help="SQL-92, with --topic.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Such as quotes: that topic alone.")] = None,
+    selector: Annotated[
+        str | None, typer.Option("--selector", "-s", help="SQL-92 over properties, with --topic: price > 10.")
+    ] = None,
     tags: Annotated[str | None, typer.Option("--tags", help="Such as Make=Ford,Model=*.")] = None,
-    integer: Annotated[int | None, typer.Option("--integer")] = None,
-    xpath: Annotated[str | None, typer.Option("--xpath")] = None,
-    constraint: Annotated[str | None, typer.Option("--constraint", help="Trader Constraint Language.")] = None,
+    integer: Annotated[int | None, typer.Option("--integer", help="Events with this number.")] = None,
+    xpath: Annotated[str | None, typer.Option("--xpath", help="Over XML: /menu/softdrinks[price > 1.8].")] = None,
+    namespace: Annotated[
+        list[str] | None, typer.Option("--namespace", help="prefix=URI for --xpath; again for more.")
+    ] = None,
+    constraint: Annotated[
+        str | None, typer.Option("--constraint", help="Trader Constraint Language over properties: load > 0.5.")
+    ] = None,
     durable: Annotated[str, typer.Option("--durable", help="Keep what comes under this name; needs --client-id.")] = "",
     group: Annotated[str, typer.Option("--group", help="Share it: of the group's members one gets each event.")] = "",
     scope: Annotated[str, typer.Option(help="cluster, super-cluster, super-super-cluster or system.")] = "system",
     since: Annotated[str | None, typer.Option("--since", help="Also the past: 10m, 2h, or a time.")] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many events.")] = None,
-    timeout: Annotated[float | None, typer.Option("--timeout", help="Stop after so many seconds without one.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, help="Stop after so many seconds without one.")
+    ] = None,
     body_only: Annotated[bool, typer.Option("--body", help="Print bodies alone, as they are.")] = False,
     url: UrlOption = None,
     client_id: ClientIdOption = None,
@@ -184,6 +214,7 @@ def sub(
         "tags": tags,
         "integer": integer,
         "xpath": xpath,
+        "namespaces": namespaces_of(namespace or ()),
         "constraint": constraint,
         "durable": durable or False,
         "group": group,
@@ -191,7 +222,7 @@ def sub(
         "since": since_of(since),
     }
     show = _show_body if body_only else _show_json if as_json else _show_line
-    run(_listen(client(url, client_id, user, ca), wanted, count, timeout, show))
+    run(_listen(client(url, client_id, user, ca), wanted, count, timeout, show), is_endless=count is None)
 
 
 def _show_body(event: Event) -> None:
@@ -225,7 +256,7 @@ async def _listen(
             seen += 1
     if count is not None and seen < count:
         print(f"{seen} of {count} events came within {timeout:g} s", file=sys.stderr)
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_BROKEN)
 
 
 def register(root: typer.Typer) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -48,7 +46,7 @@ def run_services(
     """
     back_end: Literal["central", "federation"] = "central" if central else "federation"
     work = _serve(client(url, client_id, user, ca), domain, tuple(link or ()), back_end, types, seconds, every, as_json)
-    run(work)
+    run(work, is_endless=True)
 
 
 async def _serve(
@@ -65,10 +63,6 @@ async def _serve(
     from veena.services.service_types_file import load_service_types
 
     known = None if types is None else load_service_types(types)
-    task = asyncio.current_task()
-    assert task is not None
-    with suppress(NotImplementedError):  # not every system has it
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with (
         connected,
         DomainServices(connected, domain, links=links, types=known, back_end=back_end) as services,

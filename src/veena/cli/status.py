@@ -14,17 +14,21 @@ from urllib.parse import urlsplit
 import typer
 
 from veena.cli import EXIT_BROKEN
-from veena.cli.connecting import CaOption, JsonOption, UserOption, client, password_of, run
+from veena.cli.connecting import CaOption, JsonOption, UserOption, client, password_of, run, trust
 from veena.errors import ConfigError, LocalProtocolError, VeenaError
 
 if TYPE_CHECKING:
+    from rich.console import Console, Group
     from rich.table import Table
+    from rich.text import Text
 
 #: Brokers that are asked at the same time, and how much one may say.
 AT_ONCE = 16
 MAX_STATUS_BYTES = 16 << 20
 #: Where a broker's monitoring has its numbers.
 PAGE = "/statusz"
+#: Columns that a narrow terminal can do without, the first to go first; --json has them all.
+EXPENDABLE = ("version", "name", "profiles", "log", "memory", "up", "waiting")
 
 
 def status(
@@ -50,12 +54,12 @@ def status(
 ) -> None:
     """How brokers are doing: clients, profiles, links, events, log, queues, memory.
 
-    Exit code 1 when one of them did not answer; its row says why.
+    Exit code 1 when one of them did not answer; a line says why.
     """
     wanted = _targets(urls, network)
     look = _Look(wanted, user, password_of(user), ca, timeout)
     if watch:
-        run(_watch(look, every, rounds, as_json))
+        run(_watch(look, every, rounds, as_json), is_endless=rounds is None)
     else:
         run(_once(look, as_json))
 
@@ -121,10 +125,9 @@ class _Look:
 
 
 def _fetch(url: str, timeout: float, ca: Path | None) -> dict[str, Any]:
-    import ssl
     from urllib.request import urlopen
 
-    tls = ssl.create_default_context(cafile=None if ca is None else str(ca)) if url.startswith("https") else None
+    tls = trust(ca) if url.startswith("https") else None
     page = url if urlsplit(url).path.strip("/") else url.rstrip("/") + PAGE
     try:
         with urlopen(page, timeout=timeout, context=tls) as response:  # noqa: S310 (http and https alone come here)
@@ -180,7 +183,8 @@ async def _once(look: _Look, as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        Console(highlight=False).print(_table(rows, {}))
+        console = Console(highlight=False)
+        console.print(_drawn(console, rows, {}))
         _say_troubles(rows)
     if any("error" in row for row in rows):
         raise typer.Exit(EXIT_BROKEN)
@@ -206,7 +210,7 @@ async def _watch(look: _Look, every: float, rounds: int | None, as_json: bool) -
                     print(json.dumps({**row, "rates": rates.get(row["url"])}), flush=True)
             else:
                 assert isinstance(live, Live)
-                live.update(_table(rows, rates), refresh=True)
+                live.update(_drawn(console, rows, rates), refresh=True)
             seen += 1
     if any("error" in row for row in rows):
         raise typer.Exit(EXIT_BROKEN)
@@ -235,48 +239,72 @@ def _say_troubles(rows: list[dict[str, Any]]) -> None:
             print(f"{row['address']}: {row['trouble']}", file=sys.stderr)
 
 
-def _table(rows: list[dict[str, Any]], rates: dict[str, dict[str, float]]) -> Table:
+def _drawn(console: Console, rows: list[dict[str, Any]], rates: dict[str, dict[str, float]]) -> Group:
+    """A table of those that answered, as much of it as there is room for, and under it why others did not."""
+    from rich.console import Group
+    from rich.text import Text
+
+    answered = [row for row in rows if "error" not in row]
+    silent = [Text(f"{row['url']}: {row['error']}", style="red") for row in rows if "error" in row]
+    if not console.is_terminal:  # a file or a pipe has room for all
+        all_of_it: list[Table | Text] = [*silent, *([_table(answered, rates, ())] if answered else [])]
+        console.width = max([console.width, *(_width(console, each) for each in all_of_it)])
+    if not answered:
+        return Group(*silent)
+    left_out = 0
+    table = _table(answered, rates, ())
+    while _width(console, table) > console.width and left_out < len(EXPENDABLE):
+        left_out += 1
+        table = _table(answered, rates, EXPENDABLE[:left_out])
+    return Group(table, *silent)
+
+
+def _width(console: Console, drawn: Table | Text) -> int:
+    return console.measure(drawn, options=console.options.update(max_width=10_000)).maximum
+
+
+def _table(rows: list[dict[str, Any]], rates: dict[str, dict[str, float]], without: tuple[str, ...]) -> Table:
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
-    right = ("up", "clients", "subs", "profiles", "links", "in", "out", "log", "waiting", "memory")
-    columns = ["broker", "name", "version", "up", "clients", "subs", "profiles", "links", "in", "out", "log", "waiting"]
-    columns += ["memory"]
-    has_names = any("error" not in row and row["name"] != row["address"] for row in rows)
-    if not has_names:
-        columns.remove("name")
-    networks = dict.fromkeys(row["network"] for row in rows if "error" not in row)
-    table = Table(title=", ".join(networks) or None, box=box.SIMPLE_HEAD)
-    for column in columns:
-        is_number = column in right
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    for row in rows:
-        if "error" in row:
-            table.add_row(escape(row["url"]), f"[red]{escape(row['error'])}[/]")
-            continue
-        waiting = row["waiting"]
-        rate = rates.get(row["url"], {})
-        table.add_row(
-            escape(row["address"]),
-            *([escape(row["name"])] if has_names else []),
-            row["version"],
-            _span(row["uptime_s"]),
-            str(row["clients"]),
-            str(row["subscriptions"]) + (f" +{row['durable']}d" if row["durable"] else ""),
-            str(row["profiles"]),
-            str(row["links"]) + (f" [red]+{row['suspected']}?[/]" if row["suspected"] else ""),
-            _count(row["events_in"], rate.get("events_in")),
-            _count(row["events_out"], rate.get("events_out")),
-            ("[red]! [/]" if row["trouble"] else "") + _bytes(row["log_bytes"]),
-            "/".join(str(waiting[name]) for name in ("units", "links", "clients", "disk")),
-            "?" if row["memory_bytes"] is None else _bytes(row["memory_bytes"]),
-        )
+    if all(row["name"] == row["address"] for row in rows):
+        without = (*without, "name")
+    networks = dict.fromkeys(row["network"] for row in rows)
+    table = Table(title=", ".join(networks), box=box.SIMPLE_HEAD)
+    cells = [_cells(row, rates.get(row["url"], {})) for row in rows]
+    for column in cells[0]:
+        if column not in without:
+            is_text = column in ("broker", "name", "version")
+            table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
+    for each in cells:
+        table.add_row(*(text for name, text in each.items() if name not in without))
     table.caption = (
-        "subs: subscriptions here (d: durable); profiles: those told by others as well; in: accepted and from links;"
+        "subs: subscriptions here (d: durable); profiles: those told by others as well, and some that are over;"
+        " in: accepted and from links;"
         " out: delivered and to links; waiting: events for units / links / clients / the disk; ?: suspected"
     )
     return table
+
+
+def _cells(row: dict[str, Any], rate: dict[str, float]) -> dict[str, str]:
+    from rich.markup import escape
+
+    waiting = row["waiting"]
+    return {
+        "broker": escape(row["address"]),
+        "name": escape(row["name"]),
+        "version": escape(row["version"]),
+        "up": _span(row["uptime_s"]),
+        "clients": str(row["clients"]),
+        "subs": str(row["subscriptions"]) + (f" +{row['durable']}d" if row["durable"] else ""),
+        "profiles": str(row["profiles"]),
+        "links": str(row["links"]) + (f" [red]+{row['suspected']}?[/]" if row["suspected"] else ""),
+        "in": _count(row["events_in"], rate.get("events_in")),
+        "out": _count(row["events_out"], rate.get("events_out")),
+        "log": ("[red]! [/]" if row["trouble"] else "") + _bytes(row["log_bytes"]),
+        "waiting": "/".join(str(waiting[name]) for name in ("units", "links", "clients", "disk")),
+        "memory": "?" if row["memory_bytes"] is None else _bytes(row["memory_bytes"]),
+    }
 
 
 def _count(number: int, rate: float | None) -> str:

@@ -48,8 +48,8 @@ def show(
 @app.command()
 def live(
     url: Annotated[
-        str, typer.Argument(metavar="URL", envvar="VEENA_URL", help="A broker, such as veena://127.0.0.1:7700.")
-    ],
+        str | None, typer.Argument(metavar="URL", envvar="VEENA_URL", help="A broker; veena://127.0.0.1:7700 without.")
+    ] = None,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that it has to answer.")] = 5.0,
     user: UserOption = "",
     ca: CaOption = None,
@@ -59,7 +59,7 @@ def live(
     from veena.cli.connecting import client, run
 
     async def ask() -> None:
-        async with client([url], None, user, ca, timeout=timeout) as connected:
+        async with client([url] if url else None, None, user, ca, timeout=timeout) as connected:
             view = await connected.topology(timeout=timeout)
         if as_json:
             typer.echo(json.dumps(view))

@@ -79,8 +79,8 @@ def constraint_of(
     if constraint is not None:
         found.append(("constraint", constraint))
     if len(found) != 1:
-        named = ", ".join(engine for engine, _ in found) or "nothing"
-        raise InvalidConstraint(named, 0, "name one of topic, tags, integer, xpath and constraint")
+        named = f", not {' and '.join(engine for engine, _ in found)}" if found else ""
+        raise InvalidConstraint("", 0, f"name one of topic, tags, integer, xpath and constraint{named}")
     return found[0]
 
 
@@ -125,7 +125,10 @@ def since_ns(since: datetime | timedelta | float | None) -> int:
     elif isinstance(since, datetime):
         seconds = since.timestamp()
     else:
-        seconds = float(since)
+        try:
+            seconds = float(since)
+        except (TypeError, ValueError):  # a text, such as the shell's 10m
+            seconds = -1.0
     if not 0 <= seconds < 1 << 33:
         raise LocalProtocolError(f"since {since!r}: expected a time from 1970 on, or how long ago as a timedelta")
     return max(1, round(seconds * 1e9))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -370,6 +370,13 @@ class Client:
         )  # fmt: skip
         return await self._session.outbox.publish(answer, reliable, True)
 
+    async def flush(self, timeout: float = ANSWER_S) -> None:
+        """Wait until the broker has read all that was published: `statistics().denied` then counts what it refused."""
+        session = self._session
+        await session.wait_attached(timeout)
+        assert session.connection is not None
+        await _answer(session.connection.wait_read(), timeout, "flush")
+
     async def watch(self, sample: Event, *, wait: float = ANSWER_S) -> Watch:
         """Ask whether anybody wants events like this one, now and whenever that changes (quench)."""
         session = self._session
@@ -479,7 +486,7 @@ class Client:
         return await past.send_away(self._session, clients, urls, reason, timeout)
 
 
-async def _answer(future: asyncio.Future[T], timeout: float, what: str) -> T:
+async def _answer(future: Awaitable[T], timeout: float, what: str) -> T:
     """What the broker says; it keeps deadlines itself, so this only catches one that does not."""
     try:
         async with asyncio.timeout(timeout + GRACE_S):

@@ -15,7 +15,7 @@ from veena.core.frames import MAX_REASON, Frame, Goodbye, Heartbeat
 from veena.core.wire import Decoder, Numbered, encode
 from veena.core.wire_header import MAX_FRAME
 from veena.errors import AccessDenied, NotConnected, Refused, RemoteProtocolError, VeenaError
-from veena.runtime.stream import Bytes, Stream
+from veena.runtime.stream import CLOSED, Bytes, Stream
 from veena.runtime.transport_url import parse_url
 from veena.runtime.transports import Secrets, connect
 
@@ -23,6 +23,8 @@ from veena.runtime.transports import Secrets, connect
 WRITE_NOW = 64 * 1024
 #: A broker that says nothing for so many heartbeats is gone.
 MISSED_HEARTBEATS = 3
+#: What is said of a peer that ended the connection before it said anything, as those do that expect something else.
+HUNG_UP = "it hung up without a word: is it a broker, and is the URL's scheme right (veenas:// for TLS)?"
 
 
 class Redirected(VeenaError):
@@ -54,6 +56,8 @@ class Connection:
         self._welcome: asyncio.Future[ClientWelcome] = loop.create_future()
         self._closed: asyncio.Future[str] = loop.create_future()
         self._heard = loop.time()
+        self._has_heard = False
+        self._echoes: dict[int, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self, secrets: Secrets, patience_s: float) -> ClientWelcome:
@@ -66,8 +70,11 @@ class Connection:
         except TimeoutError:
             self.abort("no answer")
             raise NotConnected(f"{self.url} did not answer within {patience_s:g} seconds") from None
+        except NotConnected:
+            raise
         except OSError as error:
-            raise NotConnected(f"{self.url}: {error.strerror or error}") from None
+            reason = error.strerror or str(error)
+            raise NotConnected(f"{self.url}: {HUNG_UP if reason in ('', CLOSED) else reason}") from None
         except BaseException:
             self.abort("given up")
             raise
@@ -82,6 +89,7 @@ class Connection:
 
     def received(self, data: Bytes) -> None:
         self._heard = self._loop.time()
+        self._has_heard = True
         try:
             frames = self._decoder.feed(data if isinstance(data, bytes) else bytes(data))
             if self._welcome.done():
@@ -120,7 +128,8 @@ class Connection:
 
     def closed(self, reason: str) -> None:
         if not self._welcome.done():
-            self._fail(NotConnected(f"{self.url}: {reason}"))
+            is_silent = not self._has_heard and reason == CLOSED
+            self._fail(NotConnected(f"{self.url}: {HUNG_UP if is_silent else reason}"))
         if self._timer is not None:
             self._timer.cancel()
         if not self._closed.done():
@@ -172,9 +181,23 @@ class Connection:
 
     def heard_heartbeat(self, frame: Heartbeat) -> None:
         if frame.echo_ns:
+            if (waiting := self._echoes.pop(frame.echo_ns, None)) is not None and not waiting.done():
+                waiting.set_result(None)
             self.round_trip_s = (time.monotonic_ns() - frame.echo_ns) / 1e9
             if frame.sent_ns:
                 self.send(Heartbeat(0, frame.sent_ns))  # the broker measures the way as well
+
+    async def wait_read(self) -> None:
+        """Until the broker has read what was written before, and what it says to that is here."""
+        sent_ns = time.monotonic_ns()
+        self._echoes[sent_ns] = waiting = self._loop.create_future()
+        self.send(Heartbeat(sent_ns, 0))
+        try:
+            await asyncio.wait({waiting, self._closed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._echoes.pop(sent_ns, None)
+        if not waiting.done():
+            raise NotConnected(f"{self.url}: {self._closed.result()}")
 
     def close(self, farewell: Farewell | None, reason: str) -> None:
         """Send what was written and a last word, then close."""

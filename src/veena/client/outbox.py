@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from veena.address import Address
@@ -247,7 +247,11 @@ class Outbox:
                 self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
             return True
         self.denied += 1
-        kinds: dict[str, type[VeenaError]] = {"denied": AccessDenied, "store": StoreError, "busy": Overloaded}
+        kinds: dict[str, Callable[[str], VeenaError]] = {
+            "denied": AccessDenied,
+            "store": StoreError.told,
+            "busy": Overloaded,
+        }
         self._settle(entry, kinds.get(why, Refused)(reason))
         self.wake()
         return True

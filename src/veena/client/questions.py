@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -64,6 +64,12 @@ class QueryAnswer:
     @property
     def complete(self) -> bool:
         return not self.silent and not self.truncated
+
+    def __iter__(self) -> Iterator[Found]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 @dataclass(slots=True, eq=False)

@@ -106,6 +106,7 @@ class Session:
         self.connections = 0
         #: Events that brokers dropped because this client did not read.
         self.dropped = 0
+        self._last_denial = ""
         #: Called when a broker has let the client in.
         self.on_attached: list[Callable[[], None]] = []
         #: Why no broker could be reached, by its URL.
@@ -174,7 +175,7 @@ class Session:
                     raise NotConnected(f"the connection is gone: {reason}")
                 self._is_moving = False
         except VeenaError as error:
-            logger.info("client %s gives up: %s", self._greeting.client_id, error)
+            logger.debug("client %s gives up: %s", self._greeting.client_id, error)
             self._end(error)
 
     async def _attach_somewhere(self) -> None:
@@ -211,6 +212,8 @@ class Session:
         connection.on_room = self.outbox.wake
         self.connection, self.welcome = connection, welcome
         self.connections += 1
+        if self.connections > 1:
+            logger.info("attached again, to %s", url)
         self._targets, self._is_addressed = [], True
         for subscription in self.subscriptions.values():
             self._say_subscription(subscription)
@@ -257,8 +260,10 @@ class Session:
 
     def _detached(self, reason: str) -> None:
         self._attached.clear()
-        if self.connection is not None and self.connection.round_trip_s is not None:
-            self._places.measured(self.connection.url, self.connection.round_trip_s)
+        if self.connection is not None:
+            logger.info("the connection to %s is over: %s", self.connection.url, reason)
+            if self.connection.round_trip_s is not None:
+                self._places.measured(self.connection.url, self.connection.round_trip_s)
         self.connection = None
         self._lost_ns = time.time_ns()
         self._acks.clear()
@@ -400,7 +405,9 @@ class Session:
 
     def _heard_denied(self, frame: TellDenied) -> None:
         if not self.outbox.hear_denied(frame.timestamp, frame.sequence, frame.why, frame.reason):
-            logger.warning("a best-effort event was not accepted: %s", frame.reason)
+            if frame.reason != self._last_denial:  # said once; `statistics().denied` counts them
+                logger.warning("a best-effort event was not accepted: %s", frame.reason)
+            self._last_denial = frame.reason
 
     def _heard_dropped(self, frame: TellDropped) -> None:
         self.dropped += frame.count
@@ -429,7 +436,6 @@ class Session:
 
     def _heard_farewell(self, frame: Farewell | Goodbye) -> None:
         assert self.connection is not None
-        logger.info("the broker at %s says goodbye: %s", self.connection.url, frame.reason)
         if isinstance(frame, Farewell) and frame.why == "denied":
             self._end(AccessDenied(frame.reason))
         self.connection.close(None, frame.reason)

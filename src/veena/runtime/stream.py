@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 Bytes = bytes | bytearray | memoryview
+#: Why a stream is over that its other end closed without giving a reason.
+CLOSED = "closed by the peer"
 
 
 class Stream(Protocol):

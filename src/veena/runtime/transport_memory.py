@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from veena.runtime.stream import Bytes, Listener, Stream
+from veena.runtime.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transport_tcp import HIGH_WATER, LOW_WATER, MAX_WAITING, Accept
 from veena.runtime.transport_url import Url
 
@@ -92,7 +92,7 @@ class MemoryStream:
             if self.listener is not None:
                 self.listener.cleared()
         if self._is_closing:
-            other._end("closed by the peer")
+            other._end(CLOSED)
 
     def _end(self, reason: str) -> None:
         self._is_closing = self._is_over = True

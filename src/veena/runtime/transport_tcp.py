@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from veena.runtime.stream import Bytes, Listener, Stream
+from veena.runtime.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transport_url import Url
 
 #: Called with a new stream before anything is read from it; who listens to it.
@@ -74,7 +74,7 @@ class TcpStream(asyncio.Protocol):
             self._listener.received(data)
 
     def eof_received(self) -> bool:
-        self._reason = self._reason or "closed by the peer"
+        self._reason = self._reason or CLOSED
         return False  # what was written is sent, then the connection ends
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -83,7 +83,7 @@ class TcpStream(asyncio.Protocol):
             self._patience.cancel()
         if self._listener is not None:
             listener, self._listener = self._listener, None
-            listener.closed(self._reason or (f"connection lost: {exc}" if exc is not None else "closed by the peer"))
+            listener.closed(self._reason or (f"connection lost: {exc}" if exc is not None else CLOSED))
 
     def pause_writing(self) -> None:
         if self._listener is not None:

@@ -22,7 +22,7 @@ from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
 from veena.errors import ConfigError
-from veena.runtime.stream import Bytes, Listener, Stream
+from veena.runtime.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transport_tcp import CLOSE_PATIENCE_S, CONNECT_PATIENCE_S, Accept, TcpServer, connect_tcp, listen_tcp
 from veena.runtime.transport_url import Url
 
@@ -80,7 +80,7 @@ class WebSocketStream:
             if code not in (None, CloseCode.NORMAL_CLOSURE, CloseCode.ABNORMAL_CLOSURE):
                 self._reason = self._reason or f"closed with code {code}: {self._protocol.close_reason}"
             self._is_closing = True
-            self._below.close(self._reason or "closed by the peer")
+            self._below.close(self._reason or CLOSED)
 
     def closed(self, reason: str) -> None:
         self._patience.cancel()
