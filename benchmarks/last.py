@@ -73,7 +73,7 @@ def measure(reliable: bool, full: int) -> list[dict[str, Any]]:
     for first in track(range(1, (STEPS + 2) * step, BATCH), console=Console(stderr=True), transient=True):
         frames = []
         for incarnation in range(first, first + BATCH):
-            event = Event(topic="news", body=b"", id=EventId("restless", incarnation, now_ns, 1))
+            event = Event(topic="news", body=b"", event_id=EventId("restless", incarnation, now_ns, 1))
             frames.append((number, codec.frame(event, reliable=reliable, origin=origin, to_serve=bit)))
             number += 1
         settle(broker, broker.handle(Arrived(link.link, tuple(frames)), now_ns), now_ns)

@@ -44,7 +44,7 @@ def event(workload: str, number: int) -> Event:
         topic="quotes" if is_alike else f"quotes.{number % 200}",
         properties={"price": number / 7, "sym": "IBM", "n": number} if workload == "properties" else {},
         body=b"x" * (100 if is_alike else 90 + number % 20),
-        id=EventId("alice", 7, 1000, number),
+        event_id=EventId("alice", 7, 1000, number),
         timestamp_ns=time.time_ns(),
     )
 

@@ -141,7 +141,7 @@ class Bench:
         ids = [EventId("publisher-17", 3, 1_700_000_000_000, self.next_sequence()) for _ in range(case.batch)]
         return b"".join(
             self.codec.encode_event(
-                Event(topic=topic, body=BODY, id=each),
+                Event(topic=topic, body=BODY, event_id=each),
                 self.next_number(case.link),
                 reliable=case.reliable,
                 origin=self.far_away,
@@ -240,7 +240,7 @@ def publish(bench: Bench, case: Case, topics: list[str], times: Times) -> list[E
     batches: list[list[Publish]] = []
     for topic in topics:
         ids = [EventId(PUBLISHER, bench.incarnation, NOW_NS, bench.next_sequence()) for _ in range(case.batch)]
-        events = [Event(topic=topic, body=BODY, id=each) for each in ids]
+        events = [Event(topic=topic, body=BODY, event_id=each) for each in ids]
         batches.append([Publish(PUBLISHER_SESSION, bench.codec.frame(event, reliable=True)) for event in events])
     clock, handle = time.process_time_ns, bench.broker.handle
     begin = clock()

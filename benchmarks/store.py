@@ -34,7 +34,7 @@ READ_BATCH = 256
 
 
 def event_frame() -> EventFrame:
-    event = Event(topic="quotes", body=BODY, id=EventId("alice", 7, 1000, 1), timestamp_ns=1)
+    event = Event(topic="quotes", body=BODY, event_id=EventId("alice", 7, 1000, 1), timestamp_ns=1)
     return CODEC.frame(event, reliable=True, origin=(0, 0, 0, 1), to_serve=1)
 
 

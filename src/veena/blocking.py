@@ -244,14 +244,14 @@ class Client:
         """Want events; the arguments are those of `veena.Client.subscribe`."""
         return Subscription(self._loop, self._loop.wait(self._inner.subscribe(**wanted)))
 
-    def publish(self, *, reliable: bool = False, block: bool = True, **content: Unpack[Content]) -> EventId:
+    def publish(self, *, reliable: bool = False, block: bool = True, **content: Unpack[Content]) -> str:
         """Publish an event; its id. The arguments are those of `veena.Client.publish`."""
         return self._loop.wait(self._inner.publish(reliable=reliable, block=block, **content))
 
-    def publish_event(self, event: Event, *, reliable: bool = False, block: bool = True) -> EventId:
+    def publish_event(self, event: Event, *, reliable: bool = False, block: bool = True) -> str:
         return self._loop.wait(self._inner.publish_event(event, reliable=reliable, block=block))
 
-    def publish_many(self, events: Sequence[Event], *, reliable: bool = False, block: bool = True) -> list[EventId]:
+    def publish_many(self, events: Sequence[Event], *, reliable: bool = False, block: bool = True) -> list[str]:
         return self._loop.wait(self._inner.publish_many(events, reliable=reliable, block=block))
 
     @overload
@@ -277,7 +277,7 @@ class Client:
         headers: Mapping[str, Value] | None = None,
         xml: str | bytes | None = None,
         reliable: bool = False,
-    ) -> EventId:
+    ) -> str:
         """Answer a request."""
         work = self._inner.reply(event, body=body, properties=properties, headers=headers, xml=xml, reliable=reliable)
         return self._loop.wait(work)

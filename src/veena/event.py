@@ -149,7 +149,8 @@ class Event:
     ttl: float | None = None
     #: Client ids, for an event with an internal list of destinations (EVT-05).
     to: Sequence[str] = ()
-    id: EventId | None = None
+    #: Given when it is published; `id` is its text.
+    event_id: EventId | None = None
     timestamp_ns: int = field(default_factory=time.time_ns)
     #: The receiver may have had it before.
     redelivered: bool = False
@@ -172,6 +173,11 @@ class Event:
         if isinstance(self.to, str):
             raise InvalidEvent(f"to {self.to!r}: expected a list of client ids, not one text")
         object.__setattr__(self, "to", tuple(self.to))
+
+    @property
+    def id(self) -> str | None:
+        """`client:incarnation:timestamp:sequence`, as `publish` returns it; None before it is published."""
+        return None if self.event_id is None else str(self.event_id)
 
     @property
     def tag_values(self) -> Mapping[str, str]:

@@ -227,7 +227,7 @@ def event_copy(
     """A copy of the event with this sequence, on its way."""
     stamped = replace(
         Event(topic="quotes") if event is None else event,
-        id=EventId(publisher, incarnation, 1, sequence),
+        event_id=EventId(publisher, incarnation, 1, sequence),
         timestamp_ns=1,
         body=f"e{sequence}".encode(),
     )

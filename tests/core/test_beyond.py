@@ -175,7 +175,10 @@ def test_one_percent_of_a_topic_crosses() -> None:
     ids, codec = IdGenerator("publisher", welcome[0]), EventCodec(4, 32)
     for number in range(300):
         event = Event(
-            topic="quotes", properties={"price": number % 100}, body=bytes(1024), id=ids.next(world.now_ns + number)
+            topic="quotes",
+            properties={"price": number % 100},
+            body=bytes(1024),
+            event_id=ids.next(world.now_ns + number),
         )
         world.give(publisher, Publish(99, codec.frame(event, reliable=True, origin=publisher)))
         wait(world, 0.01)

@@ -87,7 +87,7 @@ class Mesh:
 
     def frame(self, sequence: int, topic: str = "quotes", **given: object) -> EventFrame:
         event_id = EventId("p", self.incarnation, 3, sequence)
-        event = Event(topic=topic, id=event_id, timestamp_ns=sequence, body=b"%d" % sequence, **given)  # type: ignore[arg-type]
+        event = Event(topic=topic, event_id=event_id, timestamp_ns=sequence, body=b"%d" % sequence, **given)  # type: ignore[arg-type]
         return CODEC.frame(event)
 
     def publish(self, frames: list[EventFrame], alone: bool = False) -> None:
@@ -180,7 +180,7 @@ def test_a_selector_far_away_may_tell_events_apart_that_are_alike(network: Netwo
         event = [EventId("p", mesh.incarnation, 3, n) for n in (1, 2, 3)]
         times = (1, 9_000_000, 2)
         frames = [
-            CODEC.frame(Event(topic="quotes", id=each, timestamp_ns=time))
+            CODEC.frame(Event(topic="quotes", event_id=each, timestamp_ns=time))
             for each, time in zip(event, times, strict=True)
         ]
         mesh.publish(frames)
@@ -206,7 +206,7 @@ def test_a_peer_that_errs_loses_its_link_and_is_told_why(network: Network) -> No
     zero = bytes(size)
     mesh = Mesh(network, Random(1))
     one, other = (CODEC.encode(mesh.frame(number, topic), 0) for number, topic in ((1, "quotes"), (2, "orders")))
-    reliable = CODEC.encode(CODEC.frame(Event(topic="t", id=EventId("p", 1, 3, 1)), reliable=True), 0)
+    reliable = CODEC.encode(CODEC.frame(Event(topic="t", event_id=EventId("p", 1, 3, 1)), reliable=True), 0)
     for frame, words in (
         (Burst(zero[1:], zero, one), "vectors of other than"),
         (Burst(zero, zero + b"\0", one), "vectors of other than"),

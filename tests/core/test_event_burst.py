@@ -20,7 +20,9 @@ ORIGIN = (0, 1, 2, 3)
 def event(
     sequence: int, *, topic: str = "quotes", body: bytes = b"x", stamp: int = 7, priority: int = 4, now_ns: int = 0
 ) -> EventFrame:
-    found = Event(topic=topic, body=body, priority=priority, id=EventId("p", 5, stamp, sequence), timestamp_ns=now_ns)
+    found = Event(
+        topic=topic, body=body, priority=priority, event_id=EventId("p", 5, stamp, sequence), timestamp_ns=now_ns
+    )
     return CODEC.frame(found)
 
 
@@ -57,13 +59,13 @@ def test_events_that_are_alike_are_one_burst() -> None:
         event(9, priority=5),
         event(2),
         event(1),
-        CODEC.frame(Event(topic="quotes", ttl=1.0, id=EventId("p", 5, 7, 9))),
-        CODEC.frame(Event(topic="quotes", id=EventId("q", 5, 7, 9))),
-        CODEC.frame(Event(topic="quotes", id=EventId("p", 6, 7, 9))),
-        CODEC.frame(Event(topic="quotes", id=EventId("p", 5, 7, 9)), reliable=True),
-        CODEC.frame(Event(topic="quotes", integer=4, id=EventId("p", 5, 7, 9))),
-        CODEC.frame(Event(topic="quotes", id=EventId("p", 5, 7, 9)), origin=ORIGIN),
-        CODEC.frame(Event(topic="quotes", id=EventId("p", 5, 7, 9)), to_serve=1),
+        CODEC.frame(Event(topic="quotes", ttl=1.0, event_id=EventId("p", 5, 7, 9))),
+        CODEC.frame(Event(topic="quotes", event_id=EventId("q", 5, 7, 9))),
+        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 6, 7, 9))),
+        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), reliable=True),
+        CODEC.frame(Event(topic="quotes", integer=4, event_id=EventId("p", 5, 7, 9))),
+        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), origin=ORIGIN),
+        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), to_serve=1),
     ],
 )
 def test_events_that_differ_are_not(other: EventFrame) -> None:

@@ -22,7 +22,7 @@ CODEC = EventCodec(4, 32)
 
 
 def frame(ttl: float | None = None) -> EventFrame:
-    event = Event(topic="quotes", ttl=ttl, id=EventId("publisher", 1, 5, 1))
+    event = Event(topic="quotes", ttl=ttl, event_id=EventId("publisher", 1, 5, 1))
     return CODEC.frame(event, reliable=True, origin=ORIGIN)
 
 

@@ -127,7 +127,7 @@ def frame_of(
     lone: Lone, sequence: int, topic: str = "quotes", *, reliable: bool = False, now_ns: int = 0, **given: object
 ) -> EventFrame:
     event_id = EventId("p", lone.incarnations[1], 3, sequence)
-    event = Event(topic=topic, id=event_id, timestamp_ns=now_ns or sequence, **given)  # type: ignore[arg-type]
+    event = Event(topic=topic, event_id=event_id, timestamp_ns=now_ns or sequence, **given)  # type: ignore[arg-type]
     return CODEC.frame(event, reliable=reliable)
 
 
@@ -282,7 +282,7 @@ def test_an_event_that_is_repeated_under_a_new_id_is_not_handed_over_twice() -> 
     lone.give(ClientUp(1, "p"))
     wants(lone, 12, 1)
     for number in (4, 5, 6):
-        event = Event(topic="quotes", id=EventId("p", lone.incarnations[1], 3, number))
+        event = Event(topic="quotes", event_id=EventId("p", lone.incarnations[1], 3, number))
         lone.give(Publish(1, CODEC.frame(event, reliable=True, original=(before, 3, number))))
     assert [(each.incarnation == before, each.sequence) for each, _, _ in lone.delivered[11]] == [
         *((True, number) for number in range(1, 6)),

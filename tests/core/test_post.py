@@ -95,7 +95,9 @@ def test_garbage_is_counted_and_dropped(body: bytes) -> None:
     heard: list[Message] = []
     for kind in MESSAGES.__args__:
         post.deals_with(kind, lambda message, origin, now_ns: heard.append(message))
-    frame = CODEC.frame(Event(to=("~0.1.2.3",), body=body, id=EventId("x", 1, 1, 1), timestamp_ns=1), reliable=True)
+    frame = CODEC.frame(
+        Event(to=("~0.1.2.3",), body=body, event_id=EventId("x", 1, 1, 1), timestamp_ns=1), reliable=True
+    )
     post.arrived(frame, 1)
     assert post.unread + len(heard) == 1
     assert all(isinstance(message, Message) for message in heard)

@@ -23,7 +23,9 @@ ME = 9
 
 def like(event: Event) -> EventFrame:
     """An event as a publisher shows it."""
-    return CODEC.frame(Event(topic=event.topic, properties=event.properties, to=event.to, id=EventId("p", 0, 0, 1)))
+    return CODEC.frame(
+        Event(topic=event.topic, properties=event.properties, to=event.to, event_id=EventId("p", 0, 0, 1))
+    )
 
 
 def quotes(**properties: float) -> EventFrame:

@@ -26,7 +26,7 @@ CODEC = EventCodec(SETTINGS.levels, SETTINGS.fanout)
 
 
 def make_frame(number: int, publisher: str = "pub", original: tuple[int, int, int] | None = None) -> EventFrame:
-    event = Event(topic="quotes", id=EventId(publisher, 1, number, 0), timestamp_ns=number, body=b"a body")
+    event = Event(topic="quotes", event_id=EventId(publisher, 1, number, 0), timestamp_ns=number, body=b"a body")
     return CODEC.frame(event, reliable=True, original=original)
 
 

@@ -46,7 +46,7 @@ class Lone:
 
 
 def row(sequence: int, *, reliable: bool = True, topic: str = "t", xml: str | None = None) -> EventFrame:
-    event = Event(topic=topic, body=b"%d" % sequence, xml=xml, id=EventId("sink", 7, 9, sequence))
+    event = Event(topic=topic, body=b"%d" % sequence, xml=xml, event_id=EventId("sink", 7, 9, sequence))
     return CODEC.frame(event, reliable=reliable)
 
 

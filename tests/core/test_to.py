@@ -179,7 +179,7 @@ def test_mail_is_delivered_once_to_each_of_its_addressees() -> None:
     ids, codec = IdGenerator("publisher", welcome[0]), EventCodec(4, 32)
 
     def mail(*names: str) -> None:
-        event = Event(topic="quotes", to=names, id=ids.next(world.now_ns))
+        event = Event(topic="quotes", to=names, event_id=ids.next(world.now_ns))
         give(world, brokers[11], Publish(99, codec.frame(event, reliable=True, origin=brokers[11])))
 
     mail("alice", "bob", "alice", "nobody")

@@ -33,7 +33,7 @@ EVENT = Event(
     body=b"hello",
     ttl=5,
     to=("bob",),
-    id=EventId("alice", 2, 1_700_000_000_000_000_000, 7),
+    event_id=EventId("alice", 2, 1_700_000_000_000_000_000, 7),
     timestamp_ns=1_700_000_000_123_456_789,
 )
 
@@ -160,7 +160,7 @@ def test_the_layout_tables_are_true() -> None:
 
     assert (value("length"), value("version"), value("kind"), value("number")) == (len(data), 1, wire_header.EVENT, 42)
     assert value("flags") == 0x0401 and value("ttl") == 5000
-    assert (value("incarnation"), value("timestamp"), value("sequence")) == tuple(EVENT.id or ())[1:]
+    assert (value("incarnation"), value("timestamp"), value("sequence")) == tuple(EVENT.event_id or ())[1:]
     lengths = value("publisher length"), value("matching length"), value("body length")
     start = 50 + 4 + 2 * 16
     assert start + sum(lengths) == len(data) and start == EventCodec(4, 32).header_size

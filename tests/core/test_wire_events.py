@@ -103,7 +103,7 @@ def test_an_event_round_trips(event: Event, data: st.DataObject) -> None:
     got = frame.event()
     assert (frame.to_serve, frame.served, frame.origin_address) == (to_serve, served, origin)
     assert (frame.reliable, frame.redelivered, frame.late) == (reliable, event.redelivered, False)
-    assert frame.id == event.id == got.id
+    assert frame.id == event.event_id == got.event_id
     assert frame.lane_number == lane(reliable, event.priority).number
     assert exactly(got.properties) == exactly(event.properties)
     assert exactly(got.headers) == exactly(event.headers)
@@ -134,8 +134,8 @@ def test_vectors_have_one_word_a_level(levels: int, fanout: int, size: int) -> N
     unit = tuple(range(1, levels + 1))
     vector = int.from_bytes(pack_words(words(unit, levels, fanout), fanout), "big")
     assert vector.bit_count() == levels
-    plain = codec.encode_event(Event(id=ID, timestamp_ns=0), 1)
-    data = codec.encode_event(Event(id=ID, timestamp_ns=0), 1, to_serve=vector, served=vector)
+    plain = codec.encode_event(Event(event_id=ID, timestamp_ns=0), 1)
+    data = codec.encode_event(Event(event_id=ID, timestamp_ns=0), 1, to_serve=vector, served=vector)
     assert codec.vector_size == size and len(data) == len(plain)
     served_at = codec.header_size - size
     assert (
@@ -152,7 +152,11 @@ def test_vectors_have_one_word_a_level(levels: int, fanout: int, size: int) -> N
 def test_a_relay_changes_the_header_and_nothing_else() -> None:
     """ERP-03, ERP-09: ttl and vectors change; the tail is the same object, unread and not encoded again."""
     frame = CODEC.frame(
-        Event(topic="t", body=b"b" * 9000, id=ID, ttl=2), reliable=True, origin=(0, 1, 2, 6), to_serve=0xFF, served=1
+        Event(topic="t", body=b"b" * 9000, event_id=ID, ttl=2),
+        reliable=True,
+        origin=(0, 1, 2, 6),
+        to_serve=0xFF,
+        served=1,
     )
     incoming = decoded(CODEC.encode(frame, 1))
     stripped = incoming.served >> 32 << 32
@@ -169,10 +173,10 @@ def test_a_relay_changes_the_header_and_nothing_else() -> None:
 
 def test_a_long_body_is_not_copied() -> None:
     """The body of a decoded event is a window on the read buffer; a short one is bytes of its own."""
-    data = CODEC.encode_event(Event(body=b"x" * COPY_BELOW, id=ID), 1)
+    data = CODEC.encode_event(Event(body=b"x" * COPY_BELOW, event_id=ID), 1)
     body = decoded(data).event().body
     assert isinstance(body, memoryview) and body.obj is data and body.readonly
-    assert isinstance(decoded(CODEC.encode_event(Event(body=b"x", id=ID), 1)).event().body, bytes)
+    assert isinstance(decoded(CODEC.encode_event(Event(body=b"x", event_id=ID), 1)).event().body, bytes)
     decoder = wire.Decoder(CODEC)
     assert decoder.feed(data[:1000]) == []
     ((_, frame),) = decoder.feed(data[1000:])
@@ -182,25 +186,25 @@ def test_a_long_body_is_not_copied() -> None:
 
 def test_a_client_sends_no_routing_information() -> None:
     """ERP-02: no origin, nothing to serve, an empty trace, until the accepting broker fills them in."""
-    frame = decoded(CODEC.encode_event(Event(topic="t", id=ID), 1))
+    frame = decoded(CODEC.encode_event(Event(topic="t", event_id=ID), 1))
     assert (frame.origin_address, frame.to_serve, frame.served) == (None, 0, 0)
 
 
 def test_the_ttl_is_what_remains() -> None:
-    assert decoded(CODEC.encode_event(Event(id=ID), 1)).event().ttl is None
-    assert decoded(CODEC.encode_event(Event(id=ID, ttl=0.0001), 1)).ttl_ms == 1
-    frame = decoded(CODEC.encode_event(Event(id=ID, ttl=90), 1))
+    assert decoded(CODEC.encode_event(Event(event_id=ID), 1)).event().ttl is None
+    assert decoded(CODEC.encode_event(Event(event_id=ID, ttl=0.0001), 1)).ttl_ms == 1
+    frame = decoded(CODEC.encode_event(Event(event_id=ID, ttl=90), 1))
     assert frame.ttl_ms == 90_000
     for ttl in (5_000_000, math.inf):
         with pytest.raises(InvalidEvent, match="leave it out"):
-            CODEC.encode_event(Event(id=ID, ttl=ttl), 1)
+            CODEC.encode_event(Event(event_id=ID, ttl=ttl), 1)
 
 
 def test_a_repeated_publication_names_its_original() -> None:
     """DUP-08: a roaming publisher repeats under a new incarnation and says which id it was."""
-    frame = CODEC.frame(Event(id=ID), original=(U64_MAX, 7, 9))
+    frame = CODEC.frame(Event(event_id=ID), original=(U64_MAX, 7, 9))
     assert decoded(CODEC.encode(frame, 1)).section.original == (U64_MAX, 7, 9)
-    assert decoded(CODEC.encode_event(Event(id=ID), 1)).section.original is None
+    assert decoded(CODEC.encode_event(Event(event_id=ID), 1)).section.original is None
 
 
 def test_values_of_subclasses_become_plain() -> None:
@@ -243,15 +247,15 @@ def test_values_of_subclasses_become_plain() -> None:
         ({"topic": 5}, "at `topic`"),
         ({"timestamp_ns": 1 << 63}, "timestamp_ns"),
         ({"body": b"x" * (1 << 20)}, "publish a reference instead"),
-        ({"id": None}, "without an id"),
-        ({"id": EventId("", 1, 1, 1)}, "1 to 255 characters"),
-        ({"id": EventId("\ud800", 1, 1, 1)}, "surrogate"),
+        ({"event_id": None}, "without an id"),
+        ({"event_id": EventId("", 1, 1, 1)}, "1 to 255 characters"),
+        ({"event_id": EventId("\ud800", 1, 1, 1)}, "surrogate"),
     ],
 )
 def test_what_must_not_be_published_is_refused_by_name(fields: dict[str, Any], expected: str) -> None:
     """EVT-04: the message names the field, before anything is sent."""
     with pytest.raises(InvalidEvent, match=expected):
-        CODEC.encode_event(Event(**{"id": ID, **fields}), 1)
+        CODEC.encode_event(Event(**{"event_id": ID, **fields}), 1)
 
 
 def test_the_largest_of_everything_is_published() -> None:
@@ -262,7 +266,7 @@ def test_the_largest_of_everything_is_published() -> None:
         properties={f"{i:255}": -(1 << 8 * MAX_INTEGER_BYTES - 1) for i in range(MAX_PROPERTIES)},
         headers={f"{i:255}": None for i in range(MAX_HEADERS)},
         to=["\U0001f600" * 255] * MAX_TO,
-        id=EventId("\U0001f600" * 255, U64_MAX, U64_MAX, (1 << 32) - 1),
+        event_id=EventId("\U0001f600" * 255, U64_MAX, U64_MAX, (1 << 32) - 1),
     )
     codec = EventCodec(4, 32, MAX_FRAME)
     ((_, frame),) = wire.Decoder(codec, MAX_FRAME).feed(codec.encode_event(event, 1))
@@ -271,13 +275,13 @@ def test_the_largest_of_everything_is_published() -> None:
 
 
 def test_wrong_use_is_reported_here() -> None:
-    frame = CODEC.frame(Event(id=ID))
+    frame = CODEC.frame(Event(event_id=ID))
     for wrong in ({"to_serve": 1 << 128}, {"served": -1}, {"ttl_ms": 1 << 32}, {"flags": 1 << 16}):
         with pytest.raises(LocalProtocolError, match="event frame 1"):
             CODEC.header(frame, 1, **{"to_serve": 0, "served": 0, "ttl_ms": 1, "flags": 0, **wrong})
     for origin in ((0, 1, 2), (0, 1, 2, 32), (0, 1, 2, -1)):
         with pytest.raises(LocalProtocolError, match="origin"):
-            CODEC.frame(Event(id=ID), origin=origin)
+            CODEC.frame(Event(event_id=ID), origin=origin)
     for levels, fanout, max_frame in ((0, 32, 1024), (9, 32, 1024), (4, 33, 1024), (4, 32, MAX_FRAME + 1), (4, 32, 16)):
         with pytest.raises(LocalProtocolError, match="expected"):
             EventCodec(levels, fanout, max_frame)
@@ -286,7 +290,7 @@ def test_wrong_use_is_reported_here() -> None:
 # --- hostile event frames ---
 
 GOOD = CODEC.encode_event(
-    Event(topic="quotes", properties={"price": 12.5, "big": 1 << 70}, body=b"body", id=ID, ttl=5),
+    Event(topic="quotes", properties={"price": 12.5, "big": 1 << 70}, body=b"body", event_id=ID, ttl=5),
     1,
     reliable=True,
     origin=(0, 1, 2, 6),
@@ -318,7 +322,7 @@ def test_a_bad_routing_header_closes_the_link(offset: int, replacement: bytes, e
 
 def test_an_empty_publisher_is_refused() -> None:
     section = len(encode_section(Event(timestamp_ns=0)))
-    data = bytearray(CODEC.encode_event(Event(id=EventId("a", 1, 2, 3), timestamp_ns=0), 1))
+    data = bytearray(CODEC.encode_event(Event(event_id=EventId("a", 1, 2, 3), timestamp_ns=0), 1))
     data[40:46] = struct.pack(">HI", 0, section + 1)
     with pytest.raises(RemoteProtocolError, match="publisher id of 0 bytes"):
         wire.Decoder(CODEC).feed(bytes(data))
@@ -411,14 +415,15 @@ def test_arbitrary_sections_raise_nothing_else(section: bytes) -> None:
     for data in (section, FIXED + section):
         frame = decoded(with_section(data))
         with contextlib.suppress(InvalidEvent):
-            assert frame.event().id == EventId("alice", 1, 2, 3)
+            assert frame.event().event_id == EventId("alice", 1, 2, 3)
 
 
 def test_an_event_in_a_datagram_is_small() -> None:
     """TRN-02: 1,200 bytes with everything, so that no path cuts it up."""
-    room = MAX_EVENT_DATAGRAM - len(CODEC.encode_event(Event(integer=1, id=ID, timestamp_ns=0), 1))
+    room = MAX_EVENT_DATAGRAM - len(CODEC.encode_event(Event(integer=1, event_id=ID, timestamp_ns=0), 1))
     fits, too_long = (
-        CODEC.encode_event(Event(integer=1, id=ID, timestamp_ns=0, body=b"v" * size), 3) for size in (room, room + 1)
+        CODEC.encode_event(Event(integer=1, event_id=ID, timestamp_ns=0, body=b"v" * size), 3)
+        for size in (room, room + 1)
     )
     assert len(fits) == MAX_EVENT_DATAGRAM
     number, frame = wire.decode_datagram(fits, CODEC)
@@ -432,7 +437,7 @@ def test_an_event_in_a_datagram_is_small() -> None:
 
 def test_late_and_reliable_are_apart() -> None:
     """Design: what comes after its backlog is marked; the mark changes no lane."""
-    frame = CODEC.frame(Event(id=ID, priority=9), reliable=True)
+    frame = CODEC.frame(Event(event_id=ID, priority=9), reliable=True)
     header = CODEC.header(frame, 1, to_serve=0, served=0, ttl_ms=NO_TTL, flags=frame.flags | LATE)
     late = decoded(header + bytes(frame.tail))
     assert late.late and late.flags & RELIABLE and late.lane_number == frame.lane_number == 5
@@ -441,7 +446,7 @@ def test_late_and_reliable_are_apart() -> None:
 def test_an_event_is_no_larger_on_a_higher_gateway() -> None:
     """GKP-06, ERP-09: what is known of lower levels is stripped, and the frame has the same size or less."""
     codec = EventCodec(4, 32)
-    event = Event(topic="quotes", id=EventId("alice", 1, 2, 3), body=b"x" * 100)
+    event = Event(topic="quotes", event_id=EventId("alice", 1, 2, 3), body=b"x" * 100)
     everything = (1 << 128) - 1
     sizes = []
     for level in range(4):

@@ -23,9 +23,9 @@ RECORD = frames.ConnectionRecord(9, 1, (0, 1, 2, 6), (0, 1, 3), True, (5, 3), (0
 MANY_FRAMES: list[Frame | Event] = [
     Hello(1, 1, "ges-22", 4, 32, (0, 1, 2, 6), 3, 7, 1000, ("tcp://127.0.0.1:7700",)),
     Connections((RECORD,) * 3, True),
-    Event(topic="quotes", properties={"price": 12.5}, body=b"short", id=EventId("alice", 1, 2, 3)),
+    Event(topic="quotes", properties={"price": 12.5}, body=b"short", event_id=EventId("alice", 1, 2, 3)),
     Heartbeat(1, 0),
-    Event(integer=7, body=bytes(range(256)) * 20, id=EventId("bob", 1, 2, 3)),
+    Event(integer=7, body=bytes(range(256)) * 20, event_id=EventId("bob", 1, 2, 3)),
     Done(((1, 2), (4, 9)), (b"", b"\x02")),
     Goodbye("bye"),
 ]
@@ -258,7 +258,7 @@ def test_a_flood_of_nested_arrays_is_not_built() -> None:
 
 def test_a_slow_frame_is_kept_once() -> None:
     """A long frame in many reads: the buffer holds its bytes and nothing beside them."""
-    data = CODEC.encode_event(Event(body=b"x" * 900_000, id=EventId("a", 1, 2, 3)), 1)
+    data = CODEC.encode_event(Event(body=b"x" * 900_000, event_id=EventId("a", 1, 2, 3)), 1)
     parts = [data[at : at + 9000] for at in range(0, len(data), 9000)]
     assert peak(parts, 1 << 20) < 3 * len(data)
 

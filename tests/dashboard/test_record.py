@@ -14,7 +14,7 @@ BROKER = "veena/access/paris.1"
 
 def event(kind: str, name: str, publisher: str, domain: str = "heat", **fields: Value) -> Event:
     headers: dict[str, Value] = {"domain_name": domain, "type_name": kind, "event_name": name}
-    return Event(headers=headers, properties=dict(fields), id=EventId(publisher, 1, 1, 1), timestamp_ns=5)
+    return Event(headers=headers, properties=dict(fields), event_id=EventId(publisher, 1, 1, 1), timestamp_ns=5)
 
 
 def test_the_record_says_who_came_who_was_refused_and_who_steered() -> None:
@@ -66,7 +66,7 @@ def test_a_view_shows_fields_states_and_what_was_said_and_is_bounded() -> None:
     """COL-03: of however many applications and words."""
     followed = Followed("ann/portal-1", _Feed())
     field = event("Monitoring", "field", "sim", dtype="<f4", shape="2x2", step=7)
-    followed.hear(Event(headers=field.headers, properties=field.properties, body=bytes(16), id=field.id))
+    followed.hear(Event(headers=field.headers, properties=field.properties, body=bytes(16), event_id=field.event_id))
     assert followed.picture is not None and followed.caption == "heat, step 7"
     followed.hear(event("Monitoring", "field", "sim", dtype="nonsense", shape="2x2"))
     assert "nonsense" in followed.caption

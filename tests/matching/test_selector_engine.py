@@ -241,7 +241,7 @@ def test_the_header_is_seen_under_the_names_of_jms() -> None:
         properties={"JMSPriority": 0},
         headers={"JMSType": "quote", "JMSCorrelationID": "c1", "JMSDeliveryMode": "PERSISTENT"},
         priority=7,
-        id=EventId("alice", 0, 5, 1),
+        event_id=EventId("alice", 0, 5, 1),
         timestamp_ns=1_700_000_000_123_456_789,
     )
     engine = create("selector")

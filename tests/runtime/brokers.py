@@ -167,7 +167,7 @@ class Place:
         ids = IdGenerator(name, welcome.incarnation)
 
         def publish(topic: str, body: bytes, reliable: bool = True) -> None:
-            event = Event(topic=topic, body=body, id=ids.next(self.running.now_ns()))
+            event = Event(topic=topic, body=body, event_id=ids.next(self.running.now_ns()))
             self.running.give(Publish(session, self.running.codec.frame(event, reliable=reliable)))
 
         return publish

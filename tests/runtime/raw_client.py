@@ -51,7 +51,7 @@ class RawClient:
     def publish(self, topic: str, body: bytes) -> None:
         self._published += 1
         event_id = EventId(self.client_id, self.incarnation, 1, self._published)
-        event = Event(topic=topic, body=body, id=event_id)
+        event = Event(topic=topic, body=body, event_id=event_id)
         self.stream.write([self.codec.encode_event(event, 0, reliable=True)])
 
     def bodies(self) -> list[bytes]:

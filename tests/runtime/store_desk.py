@@ -93,7 +93,7 @@ class Desk:
 def frame(
     sequence: int = 0, *, publisher: str = "alice", to_serve: int = 0, body: bytes = b"x" * 100, reliable: bool = True
 ) -> EventFrame:
-    event = Event(topic="t", body=body, id=EventId(publisher, 7, 1000, sequence), timestamp_ns=1)
+    event = Event(topic="t", body=body, event_id=EventId(publisher, 7, 1000, sequence), timestamp_ns=1)
     return CODEC.frame(event, reliable=reliable, origin=(0, 0, 0, 1), to_serve=to_serve)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.runtime.client_brokers import Site, run, text, two_sites, until
 from veena.client import Subscription, connect
-from veena.event import Event, EventId
+from veena.event import Event
 
 SECONDS = 2.5
 
@@ -89,7 +89,7 @@ def test_ids_of_what_was_repeated_are_those_that_were_accepted() -> None:
                 publishing = asyncio.create_task(writer.publish(topic="t", reliable=True))
                 await until(lambda: writer.statistics().unaccepted == 1)
                 await one.kill()
-                event_id: EventId = await publishing
+                event_id = await publishing
                 assert (await wanted.next(10)).id == event_id
 
     run(scenario())

@@ -11,7 +11,7 @@ from veena.client import Client, connect
 from veena.core.client_frames import ClientHello, TellRedirect
 from veena.core.wire import Decoder, encode
 from veena.errors import NotConnected, TimedOut
-from veena.event import Event
+from veena.event import Event, EventId
 
 
 def test_a_killed_broker_comes_back_with_its_disk() -> None:
@@ -62,11 +62,11 @@ def test_what_was_not_accepted_is_repeated_under_its_first_id() -> None:
                 writer.publish_many([Event(topic="quotes", body=b"%d" % n) for n in range(5)], reliable=True)
             )
             await until(lambda: len(site.kept.disk.entries) >= 6)
-            incarnation = (await writer.publish(topic="other")).incarnation
+            incarnation = EventId.parse(await writer.publish(topic="other")).incarnation
             await site.kill()
             await site.start()
             ids = await lost
-            assert {each.incarnation for each in ids} != {incarnation}
+            assert {EventId.parse(each).incarnation for each in ids} != {incarnation}
             assert writer.statistics().repeated == 5
             originals = [entry.frame.section.original for entry in site.kept.disk.entries]
             assert sum(original is not None and original[0] == incarnation for original in originals) >= 5

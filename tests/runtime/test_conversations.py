@@ -84,7 +84,7 @@ class Raw:
 
 def event_bytes(welcome: ClientWelcome, event: Event, sequence: int = 0, publisher: str = "mallory") -> bytes:
     codec = EventCodec(welcome.levels, welcome.fanout)
-    stamped = replace(event, id=EventId(publisher, welcome.incarnation, 1, sequence))
+    stamped = replace(event, event_id=EventId(publisher, welcome.incarnation, 1, sequence))
     return codec.encode_event(stamped, 0, reliable=True)
 
 

@@ -49,7 +49,7 @@ async def publish_two(boss: Client, cars: Subscription) -> tuple[EventId, EventI
     secret = await boss.publish(topic="quotes.secret.x", tags="Make=Ford", body=b"secret", reliable=True)
     shown = await boss.publish(topic="quotes.ibm", tags="Make=Ford", body=b"open", reliable=True)
     assert await bodies(cars, 1) == ["open"]
-    return secret, shown
+    return EventId.parse(secret), EventId.parse(shown)
 
 
 def test_who_may_not_read_an_event_is_told_by_which_rule() -> None:

@@ -86,7 +86,7 @@ def test_a_batch_is_public_as_a_whole_in_order_and_once(network: Network, client
         assert client.publish("whole", 1, [staged(client, "whole", 1, "whole", ["e"])]) == Published(1, 1)
         events = [found.next(timeout=20) for _ in range(5)]
         assert [bytes(event.body).decode() for event in events] == ["a", "b", "c", "d", "e"]
-        ids = [event.id for event in events if event.id is not None]
+        ids = [event.event_id for event in events if event.event_id is not None]
         assert {(each.publisher, each.incarnation) for each in ids} == {("sink", ids[0].incarnation)}
         assert [each.sequence for each in ids] == [0, 1, 2, 3, 0]
         assert ids[4].timestamp > ids[3].timestamp == ids[0].timestamp
@@ -160,7 +160,7 @@ def test_rows_out_of_their_order_are_refused(network: Network, client: StageClie
     def stage(first: int, count: int) -> object:
         number = wire.open()
         frames = b"".join(
-            client.codec.encode_event(Event(topic="t", id=EventId("sink", 0, 0, first + at)), 0, reliable=True)
+            client.codec.encode_event(Event(topic="t", event_id=EventId("sink", 0, 0, first + at)), 0, reliable=True)
             for at in range(count)
         )
         wire.send_bytes(encode(AskStage(number, "order", 0, name, first, count), 0) + frames)

@@ -17,7 +17,7 @@ ORIGIN = (0, 0, 0, 1)
 
 def _entries(offset: int, first: int, count: int) -> Entries:
     events = [
-        Event(topic="quotes", body=b"y" * number, id=EventId("p", 9, 3, number), timestamp_ns=number)
+        Event(topic="quotes", body=b"y" * number, event_id=EventId("p", 9, 3, number), timestamp_ns=number)
         for number in range(first, first + count)
     ]
     data = b"".join(CODEC.encode_event(event, 0, reliable=True, origin=ORIGIN) for event in events)

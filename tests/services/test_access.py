@@ -201,7 +201,7 @@ def test_who_comes_in_and_what_is_refused_is_told_by_brokers(network: veena.test
                         await client(network, "west", "joe", "guessed").open()
                     seen = [await record.next(WAIT_S) for _ in range(4)]
                     assert unread.poll() is None
-                assert {each.id.publisher for each in seen if each.id} == {"veena/access/west.lab.1"}
+                assert {each.event_id.publisher for each in seen if each.event_id} == {"veena/access/west.lab.1"}
                 assert [told(each) for each in seen] == [
                     ("login", "joe", "joe", None, "junior"),
                     ("refused", "joe", "joe", "publish", None),

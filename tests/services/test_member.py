@@ -17,7 +17,6 @@ from veena.collab import Member, Parameter
 from veena.core.event_frame import EventCodec
 from veena.core.wire_header import MAX_FRAME
 from veena.errors import AccessDenied, InvalidConstraint, InvalidEvent
-from veena.event import EventId
 from veena.runtime.store_query import StoreQuery
 from veena.runtime.users import digest_of
 from veena.services.access import AccessControl
@@ -159,11 +158,11 @@ def test_who_steers_needs_no_trader_that_knows_the_way(net: testing.Network) -> 
     asyncio.run(main())
 
 
-def past(net: testing.Network, broker: str, client: str, kind: str) -> list[EventId]:
+def past(net: testing.Network, broker: str, client: str, kind: str) -> list[str]:
     """What the broker itself remembers of a client; the archive is made of the same rows."""
     file = Path(net.directory) / broker / "store" / "veena.db"
     with closing(StoreQuery(file, EventCodec(broker.count(".") + 1, DEFAULT_FANOUT, MAX_FRAME))) as query:
-        return [each.id for each in query.history(client, kind)]  # type: ignore[arg-type]
+        return [str(each.id) for each in query.history(client, kind)]  # type: ignore[arg-type]
 
 
 def test_a_members_history_is_what_its_broker_remembers(net: testing.Network) -> None:

@@ -32,7 +32,7 @@ ID = EventId("alice", 1, 2, 3)
 
 
 def carrying(body: bytes, **properties: object) -> Event:
-    return Event(body=body, properties=properties, id=ID)  # type: ignore[arg-type]
+    return Event(body=body, properties=properties, event_id=ID)  # type: ignore[arg-type]
 
 
 def test_an_answer_comes_back_as_it_was() -> None:

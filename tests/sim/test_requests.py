@@ -47,7 +47,7 @@ class Asker:
         event = Event(
             topic=topic,
             headers={"reply-to": self.reply_to, "correlation": number},
-            id=self._ids.next(self.stage.world.now_ns),
+            event_id=self._ids.next(self.stage.world.now_ns),
             timestamp_ns=self.stage.world.now_ns,
         )
         frame = self._codec.frame(event)

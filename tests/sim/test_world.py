@@ -100,7 +100,7 @@ def published(world: World, count: int) -> None:
     world.give(ONE, ClientUp(1, "p"))
     ids = IdGenerator("p", welcomed[0])
     for _ in range(count):
-        event = Event(topic="t", id=ids.next(world.now_ns), timestamp_ns=world.now_ns)
+        event = Event(topic="t", event_id=ids.next(world.now_ns), timestamp_ns=world.now_ns)
         world.give(ONE, Publish(1, codec.frame(event, reliable=True)))
 
 

@@ -216,8 +216,8 @@ def test_a_selector_sees_the_header_of_an_event(spark: SparkSession) -> None:
         Profile(3, "selector", ("q", "JMSTimestamp = 5")),
     ]
     events = [
-        Event(topic="q", priority=9, id=EventId("bob", 1, 2, 3), timestamp_ns=1),
-        Event(topic="q", id=EventId("alice", 1, 2, 3), timestamp_ns=5_999_999),
+        Event(topic="q", priority=9, event_id=EventId("bob", 1, 2, 3), timestamp_ns=1),
+        Event(topic="q", event_id=EventId("alice", 1, 2, 3), timestamp_ns=5_999_999),
     ]
     frame = frame_of(spark, events)
     assert pairs_of(match(frame, profiles)) == [(0, 1), (1, 2), (1, 3)]

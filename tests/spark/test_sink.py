@@ -122,7 +122,7 @@ def test_a_batch_of_a_stream_that_is_run_again_publishes_nothing(
         assert sorted(bytes(event.body).decode() for event in events) == [
             f"{file}.{line}" for file in range(3) for line in range(4)
         ]
-        ids = [event.id for event in events if event.id is not None]
+        ids = [event.event_id for event in events if event.event_id is not None]
         assert len({each.incarnation for each in ids}) == 1 and len(set(ids)) == 12
         for name in ("2", ".2.crc"):
             (checkpoint / "commits" / name).unlink()

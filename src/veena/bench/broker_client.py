@@ -93,7 +93,7 @@ class Attached:
 
     def template(self, topic: str, size: int, reliable: bool) -> bytes:
         """An event with so long a body."""
-        event = Event(topic=topic, body=bytes(size), id=EventId(self.client_id, self.welcome.incarnation, 1, 0))
+        event = Event(topic=topic, body=bytes(size), event_id=EventId(self.client_id, self.welcome.incarnation, 1, 0))
         return self.codec.encode_event(event, 0, reliable=reliable, origin=self.welcome.address)
 
 

@@ -164,9 +164,15 @@ class _Reader:
         while True:
             event = await subscription.next(None)
             for each in (event, *subscription.take()):
-                assert each.id is not None
+                assert each.event_id is not None
                 self.got.append(
-                    Got(each.id.publisher, each.id.incarnation, int(bytes(each.body)), each.redelivered, each.late)
+                    Got(
+                        each.event_id.publisher,
+                        each.event_id.incarnation,
+                        int(bytes(each.body)),
+                        each.redelivered,
+                        each.late,
+                    )
                 )
 
 

@@ -303,23 +303,21 @@ class Client:
         to: Sequence[str] = (),
         reliable: bool = False,
         block: bool = True,
-    ) -> EventId:
+    ) -> str:
         """Publish an event; its id. A reliable one is on its broker's disk then, any other one is with the socket.
 
         When it cannot be sent now, this waits, or with `block=False` raises Overloaded.
         """
         event = Event(topic, integer, tags, xml, properties or {}, headers or {}, body, priority, ttl, to)
-        return await self._session.outbox.publish(event, reliable, block)
+        return str(await self._session.outbox.publish(event, reliable, block))
 
-    async def publish_event(self, event: Event, *, reliable: bool = False, block: bool = True) -> EventId:
+    async def publish_event(self, event: Event, *, reliable: bool = False, block: bool = True) -> str:
         """The same for an event that is there already; it gets an id of its own."""
-        return await self._session.outbox.publish(event, reliable, block)
+        return str(await self._session.outbox.publish(event, reliable, block))
 
-    async def publish_many(
-        self, events: Sequence[Event], *, reliable: bool = False, block: bool = True
-    ) -> list[EventId]:
+    async def publish_many(self, events: Sequence[Event], *, reliable: bool = False, block: bool = True) -> list[str]:
         """Publish many events without waiting for each: their ids, when the last one is accepted or sent."""
-        return await self._session.outbox.publish_many(events, reliable, block)
+        return list(map(str, await self._session.outbox.publish_many(events, reliable, block)))
 
     @overload
     async def request(
@@ -358,7 +356,7 @@ class Client:
         headers: Mapping[str, Value] | None = None,
         xml: str | bytes | None = None,
         reliable: bool = False,
-    ) -> EventId:
+    ) -> str:
         """Answer a request."""
         reply_to = event.headers.get(REPLY_TO)
         if not isinstance(reply_to, str):
@@ -368,7 +366,7 @@ class Client:
             xml=xml, properties=properties or {}, headers={**(headers or {}), CORRELATION: correlation}, body=body,
             to=(reply_to,), priority=event.priority,
         )  # fmt: skip
-        return await self._session.outbox.publish(answer, reliable, True)
+        return str(await self._session.outbox.publish(answer, reliable, True))
 
     async def flush(self, timeout: float = ANSWER_S) -> None:
         """Wait until the broker has read all that was published: `statistics().denied` then counts what it refused."""

@@ -164,15 +164,15 @@ class Subscription:
             raise LocalProtocolError(f"{self!r} needs no ack: only durable or shared ones with ack='manual' do")
         ids = []
         for event in events:
-            if event.id is None:
+            if event.event_id is None:
                 raise InvalidEvent("an event without an id was not received, and cannot be acknowledged")
-            ids.append(event.id)
-            publisher, incarnation, *place = event.id
+            ids.append(event.event_id)
+            publisher, incarnation, *place = event.event_id
             stream = (publisher, incarnation, lane(True, event.priority).number)
-            known = self._held.pop(event.id, ((stream, (place[0], place[1])),))
+            known = self._held.pop(event.event_id, ((stream, (place[0], place[1])),))
             if self.memory is not None:
                 self.memory.remember(known)
-            for frame in [each for each in self._queue if each.id == event.id]:
+            for frame in [each for each in self._queue if each.id == event.event_id]:
                 self._queue.remove(frame)
                 self._bytes -= len(frame.tail)
         self._client.acknowledge(self, ids)
@@ -237,11 +237,11 @@ class Subscription:
             self._client.crowded(self, False)
         event = frame.event()
         if (self.durable or self.group) and frame.reliable:
-            assert event.id is not None
+            assert event.event_id is not None
             if self.ack_mode == "auto":
-                self._client.acknowledge(self, (event.id,))
+                self._client.acknowledge(self, (event.event_id,))
             else:
-                event_id = event.id
+                event_id = event.event_id
                 if event_id in self._held and not event.redelivered:  # it came by way of another broker
                     event = replace(event, redelivered=True)
                 self._held[event_id] = ids_of(frame)

@@ -19,6 +19,6 @@ def dead_letter(
         headers={"reason": reason, "event": str(frame.id)},
         properties={"units": ",".join(".".join(map(str, unit)) for unit in units)},
         body=bytes(frame.body),
-        id=EventId(f"{DEAD_LETTERS}.{'.'.join(map(str, host))}", incarnation, now_ns, number),
+        event_id=EventId(f"{DEAD_LETTERS}.{'.'.join(map(str, host))}", incarnation, now_ns, number),
         timestamp_ns=now_ns,
     )

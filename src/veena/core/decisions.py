@@ -146,7 +146,7 @@ def _read(frame: EventFrame) -> Decision:
         headers=section.headers,
         priority=frame.priority,
         to=section.to,
-        id=frame.id,
+        event_id=frame.id,
         timestamp_ns=section.timestamp_ns,
     )
     return Decision(event, section.original is not None)

@@ -198,7 +198,7 @@ class EventFrame:
             priority=self.priority,
             ttl=None if self.ttl_ms == NO_TTL else max(self.ttl_ms, 1) / 1000,
             to=section.to,
-            id=self.id,
+            event_id=self.id,
             timestamp_ns=section.timestamp_ns,
             redelivered=self.redelivered,
             late=self.late,
@@ -346,7 +346,7 @@ class EventCodec:
         event_id: EventId | None = None,
     ) -> EventFrame:
         """The first frame of an event, under its own id or this one; InvalidEvent for what must not be published."""
-        event_id = event_id or event.id
+        event_id = event_id or event.event_id
         if event_id is None:
             raise InvalidEvent("event without an id: its publisher gives it one before it is sent")
         publisher = _publisher_bytes(event_id.publisher)

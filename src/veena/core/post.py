@@ -72,7 +72,7 @@ class Post:
             headers={KIND: type(message).__name__},
             body=encode_message(message),
             priority=priority,
-            id=self._ids.next(now_ns),
+            event_id=self._ids.next(now_ns),
             timestamp_ns=now_ns,
         )
         self._publishes.post(event, reliable, now_ns)

@@ -87,4 +87,4 @@ def row_of(event: Event) -> Row | None:
 
 
 def _is_a_brokers(event: Event) -> bool:
-    return event.id is not None and event.id.publisher.startswith(PUBLISHER)
+    return event.event_id is not None and event.event_id.publisher.startswith(PUBLISHER)

@@ -68,7 +68,7 @@ class Followed:
 
     def _line(self, event: Event, application: str, name: str) -> None:
         told = event.properties
-        by = event.id.publisher if event.id is not None and name != "record" else str(told.get("by", ""))
+        by = event.event_id.publisher if event.event_id is not None and name != "record" else str(told.get("by", ""))
         words = record_text(event) if name == "record" else str(told.get("text", name))
         self.lines.append(Message(time.time_ns(), by, f"{application}: {words}"[:MAX_LINE]))
 

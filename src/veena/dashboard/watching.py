@@ -161,7 +161,7 @@ class Watching:
 
 def _by(event: Event) -> str:
     """Who said it, by the brokers' word."""
-    return str(event.properties.get("by", "")) if event.id is None else event.id.publisher
+    return str(event.properties.get("by", "")) if event.event_id is None else event.event_id.publisher
 
 
 def _now_ns() -> int:

@@ -70,8 +70,8 @@ class AccessService:
         await self.stop()
 
     async def _came_in(self, event: Event) -> None:
-        assert event.id is not None
-        if not event.id.publisher.startswith(PUBLISHER):
+        assert event.event_id is not None
+        if not event.event_id.publisher.startswith(PUBLISHER):
             return
         self._heard += 1
         by, category, user = (event.properties.get(name) for name in ("by", "category", "user"))

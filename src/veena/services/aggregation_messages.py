@@ -74,9 +74,9 @@ def read_interest(event: Event) -> Interest:
         raise InvalidEvent(f"network {network!r:.80}: expected the number of a domain")
     if not isinstance(constraint, str):
         raise InvalidEvent(f"constraint {constraint!r:.80}: expected a text, empty for everything")
-    assert isinstance(member, str) and isinstance(application, str) and event.id is not None
-    if not member.startswith(f"{event.id.publisher}#"):
+    assert isinstance(member, str) and isinstance(application, str) and event.event_id is not None
+    if not member.startswith(f"{event.event_id.publisher}#"):
         raise InvalidEvent(
-            f"member {member!r:.80}: expected one of {event.id.publisher}, which speaks for itself alone"
+            f"member {member!r:.80}: expected one of {event.event_id.publisher}, which speaks for itself alone"
         )
     return Interest(member, network, application, constraint)

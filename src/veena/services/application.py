@@ -289,7 +289,7 @@ class Application:
     # --- being steered ---
 
     def _heard(self, event: Event) -> None:
-        assert event.id is not None
+        assert event.event_id is not None
         self._commands += 1
         try:
             command = command_of(event)
@@ -323,9 +323,9 @@ class Application:
         task.add_done_callback(self._answering.discard)
 
     async def _reply(self, event: Event, answer: Answer) -> None:
-        assert event.id is not None
+        assert event.event_id is not None
         fields: dict[str, Value] = {
-            "answer": answer.answer, "by": event.id.publisher, "command": str(event.id), "step": self.steps,
+            "answer": answer.answer, "by": event.event_id.publisher, "command": event.id, "step": self.steps,
             "driver": answer.driver, "state": answer.state, **({"reason": answer.reason} if answer.reason else {}),
         }  # fmt: skip
         views = pack_views(tuple(answer.parameters.values())) if answer.parameters else b""
@@ -445,7 +445,7 @@ class Application:
 
 def command_of(event: Event) -> Command | None:
     """The command that an event carries; None when it carries none. Raise InvalidEvent when it is no sound one."""
-    assert event.id is not None
+    assert event.event_id is not None
     found = StructuredEvent.from_event(event)
     if found.type != "Steering" or found.name not in VERBS:
         return None
@@ -462,7 +462,7 @@ def command_of(event: Event) -> Command | None:
             raise InvalidEvent(f'the values of a change: expected JSON such as {{"x": 1}} ({error})') from None
     to = found.fields.get("to")
     to = check_name("to", to) if isinstance(to, str) and to else ""
-    return Command(found.name, event.id.publisher, values, to, event)
+    return Command(found.name, event.event_id.publisher, values, to, event)
 
 
 def _scalar(name: str, value: object) -> Value:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from veena.client.subscription import Subscription
 from veena.errors import InvalidEvent, NotConnected, VeenaError
-from veena.event import Event, EventId, Value
+from veena.event import Event, Value
 from veena.services.member_feed import Feed
 from veena.services.structured import RELIABILITY, StructuredEvent, check_name
 from veena.services.wording import quoted
@@ -52,10 +52,10 @@ class Talk:
 
     # --- rooms ---
 
-    async def say(self, room: str, text: str) -> EventId:
+    async def say(self, room: str, text: str) -> str:
         return await self._publish("message", room, {"text": text})
 
-    async def annotate(self, application: str, text: str, x: float, y: float, step: int | None = None) -> EventId:
+    async def annotate(self, application: str, text: str, x: float, y: float, step: int | None = None) -> str:
         place: dict[str, Value] = {"text": text, "x": x, "y": y, **({} if step is None else {"step": step})}
         return await self._publish("annotation", application, place)
 
@@ -103,7 +103,7 @@ class Talk:
 
     # --- two ---
 
-    async def tell(self, other: str, text: str) -> EventId:
+    async def tell(self, other: str, text: str) -> str:
         return await self._publish("message", pair(self._member.client_id, other), {"text": text})
 
     async def conversation(self, other: str) -> Feed:
@@ -114,7 +114,7 @@ class Talk:
 
     # --- inside ---
 
-    async def _publish(self, name: str, room: str, fields: dict[str, Value]) -> EventId:
+    async def _publish(self, name: str, room: str, fields: dict[str, Value]) -> str:
         check_name("room", room)
         qos = {} if name == "presence" else {RELIABILITY: "reliable"}
         told = {"room": room, "by": self._member.client_id, **fields}
@@ -136,8 +136,8 @@ class Talk:
 
     async def _hear_presence(self, event: Event) -> None:
         """Who comes is remembered and greeted, so that a newcomer learns at once who is there."""
-        assert event.id is not None
-        who, room = event.id.publisher, event.properties.get("room")
+        assert event.event_id is not None
+        who, room = event.event_id.publisher, event.properties.get("room")
         heard = self._heard.get(room) if isinstance(room, str) else None
         if heard is None or not isinstance(room, str):
             return

@@ -30,17 +30,15 @@ class Entry:
     """One event of a history, without its remainder."""
 
     at_ns: int
-    id: EventId
+    #: As `publish` returned it, or the event has it.
+    id: str
+    publisher: str
     domain: str
     type: str
     name: str
     fields: Mapping[str, Value]
     #: About what it takes to keep the fields.
     size: int
-
-    @property
-    def publisher(self) -> str:
-        return self.id.publisher
 
 
 class History:
@@ -62,14 +60,16 @@ class History:
         return tuple(entry for _, entry in self._produced)
 
     def note_consumed(self, event: Event) -> None:
-        assert event.id is not None
-        entry = _entry(event, event.id)
+        assert event.event_id is not None
+        entry = _entry(event, event.event_id)
         self._consumed.append(entry)
         self._consumed_bytes += entry.size
         while len(self._consumed) > self._limit or (self._consumed_bytes > self._max_bytes and len(self._consumed) > 1):
             self._consumed_bytes -= self._consumed.popleft().size
 
-    def note_produced(self, event: Event, event_id: EventId) -> None:
+    def note_produced(self, event: Event, written: str) -> None:
+        """Published under this id."""
+        event_id = EventId.parse(written)
         place = (event_id.incarnation, event_id.timestamp, event_id.sequence)
         entry = _entry(event, event_id)
         insort(self._produced, (place, entry), key=lambda noted: noted[0])
@@ -82,4 +82,4 @@ def _entry(event: Event, event_id: EventId) -> Entry:
     domain, kind, name = (str(fixed_header(event, header) or "") for header in (DOMAIN, TYPE, NAME))
     fields = dict(event.properties)
     size = sum(len(key) + (len(value) if isinstance(value, str | bytes) else 8) for key, value in fields.items())
-    return Entry(time.time_ns(), event_id, domain, kind, name, fields, size)
+    return Entry(time.time_ns(), str(event_id), event_id.publisher, domain, kind, name, fields, size)

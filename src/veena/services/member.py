@@ -26,7 +26,7 @@ import msgspec
 from veena.client.client import Client
 from veena.client.subscription import Subscription
 from veena.errors import AccessDenied, InvalidEvent, NotConnected, Unanswered, VeenaError
-from veena.event import Event, EventId, Value
+from veena.event import Event, Value
 from veena.matching.constraint_text import parse_constraint
 from veena.services.app_desk import Answer
 from veena.services.app_parameters import STATE, ParameterView, unpack_views
@@ -204,11 +204,11 @@ class Member:
 
     # --- talking (`chat`, `shadow`) ---
 
-    async def say(self, room: str, text: str) -> EventId:
+    async def say(self, room: str, text: str) -> str:
         """Say something to all in a room; an application's name is the room of those who work on it."""
         return await self.talk.say(room, text)
 
-    async def annotate(self, application: str, text: str, x: float, y: float, step: int | None = None) -> EventId:
+    async def annotate(self, application: str, text: str, x: float, y: float, step: int | None = None) -> str:
         """Put a note at a place of an application's picture, for all in its room."""
         return await self.talk.annotate(application, text, x, y, step)
 
@@ -220,7 +220,7 @@ class Member:
         """Who is in a room that this member is in."""
         return self.talk.present(room)
 
-    async def tell(self, other: str, text: str) -> EventId:
+    async def tell(self, other: str, text: str) -> str:
         """Say something to one other member."""
         return await self.talk.tell(other, text)
 
@@ -245,7 +245,7 @@ class Member:
         """What this member is getting."""
         return tuple(self._feeds.values())
 
-    async def publish(self, event: StructuredEvent) -> EventId:
+    async def publish(self, event: StructuredEvent) -> str:
         """Publish an event that the dictionary allows to clients."""
         checked = self._dictionary.check(event, "client")
         carried = checked.to_event()
@@ -350,14 +350,14 @@ class Member:
         )  # fmt: skip
         answered = told.headers.get("command", told.properties.get("command"))
         if isinstance(answered, str) and answered.startswith(self.client_id + ":"):
-            self._history.note_produced(event, EventId.parse(answered))
+            self._history.note_produced(event, answered)
         self._history.note_consumed(told)
         return told
 
     async def _check_publisher(self, application: str, told: Event) -> None:
         """Whoever got a command can answer it; only the one that offers the application speaks for it."""
-        assert told.id is not None
-        publisher, deadline = told.id.publisher, time.monotonic() + FOUND_S
+        assert told.event_id is not None
+        publisher, deadline = told.event_id.publisher, time.monotonic() + FOUND_S
         speakers = [offer.client for offer in self._offers.get(application, ())]
         while publisher not in speakers:
             # The whole mesh is asked: a command reaches further than the links of the domain's trader.
@@ -376,7 +376,7 @@ class Member:
 def _from(publishers: tuple[str, ...]) -> Callable[[Event], bool]:
     """Whether one of these published an event; who did is what the brokers say, whatever the event says of itself."""
     return lambda event: (
-        is_honest(event) and (not publishers or (event.id is not None and event.id.publisher in publishers))
+        is_honest(event) and (not publishers or (event.event_id is not None and event.event_id.publisher in publishers))
     )
 
 

@@ -157,10 +157,10 @@ class Feed:
 
     def _admit(self, event: Event) -> bool:
         """Whether it is new and meant for here; then it counts as consumed."""
-        assert event.id is not None
-        if event.id in self._seen or not self._accepts(event):
+        assert event.event_id is not None
+        if event.event_id in self._seen or not self._accepts(event):
             return False
-        self._seen[event.id] = None
+        self._seen[event.event_id] = None
         if len(self._seen) > MAX_REMEMBERED:
             del self._seen[next(iter(self._seen))]
         self._history.note_consumed(event)
@@ -169,5 +169,5 @@ class Feed:
 
 def is_honest(event: Event) -> bool:
     """Whether somebody who says something says it in its own name (`by`); who did is what the brokers say."""
-    assert event.id is not None
-    return fixed_header(event, TYPE) != "Collaboration" or event.properties.get("by") == event.id.publisher
+    assert event.event_id is not None
+    return fixed_header(event, TYPE) != "Collaboration" or event.properties.get("by") == event.event_id.publisher

@@ -131,7 +131,7 @@ class Shadowing:
             )  # fmt: skip
         except Unanswered:
             answers = []
-        heard = {answer.id.publisher for answer in answers if answer.id is not None}
+        heard = {answer.event_id.publisher for answer in answers if answer.event_id is not None}
         for each in list(self._followers):
             self._followers[each] = 0 if each in heard else self._followers[each] + 1
             if self._followers[each] >= MAX_SILENCES:
@@ -145,8 +145,8 @@ class Shadowing:
         return StructuredEvent(COLLABORATORY, "Collaboration", "view", told, remainder, {RELIABILITY: "reliable"})
 
     async def _hear_follower(self, event: Event) -> None:
-        assert event.id is not None
-        who = event.id.publisher
+        assert event.event_id is not None
+        who = event.event_id.publisher
         if event.properties.get("wish") == "leave":
             self._followers.pop(who, None)
             return
@@ -196,19 +196,19 @@ class Shadowing:
             )
         except Unanswered:
             raise AccessDenied(f"{other!r} is not here, or shows its view to nobody: ask for it") from None
-        if view.id is None or view.id.publisher != other or view.properties.get("answer") != "done":
+        if view.event_id is None or view.event_id.publisher != other or view.properties.get("answer") != "done":
             raise AccessDenied(str(view.properties.get("reason") or f"{other!r} does not show its view"))
         return view
 
     async def _hear_change(self, event: Event) -> None:
-        assert event.id is not None
-        followed = self._followed.get(event.id.publisher)
+        assert event.event_id is not None
+        followed = self._followed.get(event.event_id.publisher)
         if followed is None:
             return
         try:
             await self._apply(followed, event)
         except VeenaError as error:
-            logger.warning("the view of %s cannot be followed: %s", event.id.publisher, error)
+            logger.warning("the view of %s cannot be followed: %s", event.event_id.publisher, error)
             return
         if "reply-to" in event.headers:
             await self._member.client.reply(event, properties={"number": followed.number})

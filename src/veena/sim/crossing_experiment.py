@@ -274,7 +274,7 @@ class Trial:
         session = self._sessions[shot.origin]
         self._sequence += 1
         event_id = EventId(_client(shot.origin), self._incarnations[session], self.world.now_ns, self._sequence)
-        frame = self._codec.frame(Event(topic=shot.topic.name, id=event_id), reliable=True)
+        frame = self._codec.frame(Event(topic=shot.topic.name, event_id=event_id), reliable=True)
         self.world.give(shot.origin, Publish(session, frame))
         return event_id
 

@@ -203,7 +203,7 @@ class Traffic:
         now_ns = self._world.now_ns
         event_id = publisher.ids.next(now_ns)
         frame = self._codec.frame(
-            replace(publication.event, id=event_id, timestamp_ns=now_ns),
+            replace(publication.event, event_id=event_id, timestamp_ns=now_ns),
             reliable=publication.reliable,
             original=publication.ids[0][1:] if publication.ids else None,
         )

@@ -177,7 +177,7 @@ def _event(number: int, now: int) -> Event:
         topic=f"topic/{number % 1000}",
         properties={"price": number / 8, "symbol": f"S{number % 500}", "count": number, "live": True},
         body=(b"%d " % number).ljust(BODY_BYTES, b"x"),
-        id=EventId("bench", 1, 1 + number // 1_000_000, number % 1_000_000),
+        event_id=EventId("bench", 1, 1 + number // 1_000_000, number % 1_000_000),
         timestamp_ns=now,
     )
 

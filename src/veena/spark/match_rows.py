@@ -143,7 +143,7 @@ def _section_events(batch: pa.RecordBatch, form: RowForm) -> Iterator[Event | No
             properties=section.properties,
             headers=section.headers,
             priority=DEFAULT_PRIORITY if priority is None else priority,
-            id=None if written is None else EventId.parse(written),
+            event_id=None if written is None else EventId.parse(written),
             timestamp_ns=section.timestamp_ns,
         )
 
@@ -167,7 +167,7 @@ def _plain_events(batch: pa.RecordBatch, form: RowForm) -> Iterator[Event | None
             properties=held,
             headers=header,
             priority=DEFAULT_PRIORITY if priority is None else priority,
-            id=None if written is None else EventId.parse(written),
+            event_id=None if written is None else EventId.parse(written),
             timestamp_ns=0 if micros is None else micros * 1000,
         )
 
