@@ -69,7 +69,7 @@ def test_each_row_is_archived_once(spark: SparkSession, network: veena.testing.N
     """ORD-02 (v, vi): all tables that brokers keep; again, and without its checkpoint, only what is new."""
     with LogClient(network.url("a.2")) as log:
         until(lambda: log.ends("deliveries").next == 2 * COUNT)
-    plan = Plan(tmp_path, {"url": network.url()}, rows_per_batch=70)
+    plan = Plan(tmp_path, {"url": network.url()}, rows_per_batch=70, compact=True)
     report = archive.run(spark, plan)
     assert [(each.table, each.rows_added) for each in report.tables] == [
         ("events", 2 * COUNT),

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veena.cli.connecting import CaOption, UrlOption, UserOption, password_of
-from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption, ended_by_signals
+from veena.cli.connecting import CaOption, UrlOption, UserOption
+from veena.cli.pipeline import (
+    JsonOption,
+    MasterOption,
+    MemoryOption,
+    UiPortOption,
+    ended_by_signals,
+    reading_options,
+)
 from veena.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -61,16 +66,16 @@ def archive(
     """Archive what brokers log as Parquet, by table and day, each row once, whatever is killed meanwhile."""
     from veena.spark.archive import directory_of, merge, run
     from veena.spark.archive_table import Plan
-    from veena.spark.session import session
+    from veena.spark.session import OWN_STREAMS, session
     from veena.spark.source_options import parse
 
     wanted = None if tables is None else _tables(tables)
     trigger_s = None if once else _seconds(trigger)
-    plan = Plan(
-        directory_of(out), _options(url, user, ca, only_named), rows_per_batch, rows_per_task, compact, accept_loss
-    )
+    options = reading_options(url, user, ca) | ({"brokers": "named"} if only_named else {})
+    plan = Plan(directory_of(out), options, rows_per_batch, rows_per_task, compact, accept_loss)
     parse(plan.options)  # what is wrong is said before Spark starts
-    spark = session(master, "veena-archive", memory=memory, ui_port=ui_port)
+    plan.out.mkdir(parents=True, exist_ok=True)
+    spark = session(master, "veena-archive", memory=memory, ui_port=ui_port, conf=OWN_STREAMS)
     over = threading.Event()
     if compact_only:
         report = merge(spark, plan.out, *(() if wanted is None else (wanted,)))
@@ -97,21 +102,6 @@ def _seconds(text: str) -> float:
     if not TRIGGER_S_MIN <= seconds <= TRIGGER_S_MAX:
         raise PipelineError(f"--trigger {text!r}: write a time from 100ms to 24h, as 5s, 500ms or 1m")
     return seconds
-
-
-def _options(url: list[str] | None, user: str, ca: Path | None, only_named: bool) -> dict[str, str]:
-    """The options of `format("veena")` that say where to read and as whom."""
-    from veena.client.client import DEFAULT_URL
-
-    given = {
-        "url": ",".join(url or [DEFAULT_URL]),
-        "user": user,
-        "password": password_of(user),
-        "token": os.environ.get("VEENA_TOKEN", ""),
-        "caFile": "" if ca is None else str(ca.absolute()),
-        "brokers": "named" if only_named else "",
-    }
-    return {name: value for name, value in given.items() if value}
 
 
 @contextmanager

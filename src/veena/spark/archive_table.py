@@ -156,7 +156,6 @@ class TableArchive:
         found = load(self._plan.out, self.table)
         if found is not None:
             self._manifest = compact(spark, self._plan.out, found)
-            self._rows_before = self._rows_before or found.rows
 
     def close(self) -> None:
         self._brokers.close()
