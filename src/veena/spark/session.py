@@ -46,6 +46,12 @@ _UNITS_KIB: Final = {"k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}
 #: Loggers of PySpark's that print what the exception says that is raised next.
 _TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SCHEMES: Final = ("spark://", "yarn", "k8s://", "sc://")
+#: What a session may set of a server that has started already.
+_OF_A_SESSION: Final = (
+    "spark.sql.execution.arrow.pyspark.enabled",
+    "spark.sql.python.filterPushdown.enabled",
+    "spark.sql.session.timeZone",
+)
 #: The packages that a worker of a cluster needs besides those from PyPI.
 _SHIPPED: Final = ("veena", "pyspark_veena")
 
@@ -279,7 +285,8 @@ def _connected(url: str, app: str, conf: Mapping[str, str]) -> SparkSession:
     _check_answers(url)
     try:
         builder = SparkSession.builder.appName(app).remote(url)
-        for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+        own = {name: settings_for("local")[name] for name in _OF_A_SESSION}
+        for key, value in {**own, **conf}.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     except PySparkImportError as error:
