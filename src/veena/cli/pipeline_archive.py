@@ -26,7 +26,7 @@ from veena.errors import PipelineError
 
 if TYPE_CHECKING:
     from veena.spark.archive import Report
-    from veena.spark.archive_table import TableReport
+    from veena.spark.archive_table import Plan, TableReport
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -55,6 +55,10 @@ def archive(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on behind rows that brokers have given up, and list them.")
     ] = False,
+    adverts: Annotated[
+        str | None,
+        typer.Option("--adverts", help="Also a snapshot of what is advertised, so often, as 10m; see adverts."),
+    ] = None,
     only_named: Annotated[bool, typer.Option("--only-named", help="Only the brokers of the URLs.")] = False,
     user: UserOption = "",
     ca: CaOption = None,
@@ -70,7 +74,8 @@ def archive(
     from veena.spark.source_options import parse
 
     wanted = None if tables is None else _tables(tables)
-    trigger_s = None if once else _seconds(trigger)
+    trigger_s = None if once else _seconds(trigger, "--trigger")
+    adverts_s = None if adverts is None else _seconds(adverts, "--adverts")
     options = reading_options(url, user, ca) | ({"brokers": "named"} if only_named else {})
     plan = Plan(directory_of(out), options, rows_per_batch, rows_per_task, compact, accept_loss)
     parse(plan.options)  # what is wrong is said before Spark starts
@@ -80,7 +85,7 @@ def archive(
     if compact_only:
         report = merge(spark, plan.out, *(() if wanted is None else (wanted,)))
     else:
-        with ended_by_signals(over), _shown(as_json) as tell:
+        with ended_by_signals(over), _adverts_kept(plan, adverts_s), _shown(as_json) as tell:
             report = run(spark, plan, wanted, trigger_s=trigger_s, tell=tell, over=over)
     spark.stop()
     _print(report, as_json)
@@ -96,12 +101,33 @@ def _tables(text: str) -> tuple[str, ...]:
     return wanted
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, option: str) -> float:
     found = _TIME.fullmatch(text.strip())
     seconds = float(found[1]) * _SECONDS[found[2] or "s"] if found else 0.0
     if not TRIGGER_S_MIN <= seconds <= TRIGGER_S_MAX:
-        raise PipelineError(f"--trigger {text!r}: write a time from 100ms to 24h, as 5s, 500ms or 1m")
+        raise PipelineError(f"{option} {text!r}: write a time from 100ms to 24h, as 5s, 500ms or 1m")
     return seconds
+
+
+@contextmanager
+def _adverts_kept(plan: Plan, every_s: float | None) -> Iterator[None]:
+    """Snapshots of what is advertised meanwhile, the first at once; none is begun after the block, all are ended."""
+    if every_s is None:
+        yield
+        return
+    from veena.spark.adverts import keep_adverts
+    from veena.spark.source_options import parse
+
+    asked = parse(plan.options)
+    over = threading.Event()
+    arguments = (plan.out, asked.urls, asked.access, every_s, over)
+    thread = threading.Thread(target=keep_adverts, args=arguments, name="veena-adverts")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager
