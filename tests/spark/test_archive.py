@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -135,6 +136,18 @@ def test_driver_and_broker_killed_leave_every_row_once(spark: SparkSession, tmp_
         archive.run(spark, Plan(out, {"url": net.url()}), ["events"])
     assert archived >= 3
     assert ids(spark, out) == sorted(published)
+
+
+def test_what_cannot_be_written_ends_it_with_the_cause(
+    spark: SparkSession, network: veena.testing.Network, tmp_path: Path
+) -> None:
+    """A task's failure comes with all of Java's stacks, and must not be lost on the way: nothing was archived."""
+    day = datetime.now(UTC).date()
+    (tmp_path / "events").mkdir()
+    for each in (day - timedelta(days=1), day, day + timedelta(days=1)):
+        (tmp_path / "events" / f"date={each}").write_text("in the way")
+    with pytest.raises(PipelineError, match=f"archiving events stopped: .*{day.year}"):
+        archive.run(spark, Plan(tmp_path, {"url": network.url()}), ["events"])
 
 
 def test_rows_that_were_given_up_end_it_or_are_listed(

@@ -30,7 +30,7 @@ from veena.spark.archive_compact import plan, without_old
 from veena.spark.archive_files import DayFiles, Group, Merge, arrow_schema, write_group, write_merge
 from veena.spark.archive_manifest import File, Gap, Manifest, Retired, commit, load, sweep
 from veena.spark.archive_table import grouped, offsets_of
-from veena.spark.failures import reason
+from veena.spark.failures import brief, is_passing, reason
 from veena.spark.log_client import Access
 from veena.spark.source_places import LOG, Span
 from veena.spark.source_read import Task
@@ -282,6 +282,13 @@ Caused by: java.io.IOException: deeper""",
 )
 def test_a_failure_says_what_python_said(text: str, told: str) -> None:
     assert reason(text) == told
+
+
+def test_a_long_failure_is_told_briefly_and_whether_it_may_pass() -> None:
+    long = "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: x\n" + "\tat y\n" * 5000
+    told = brief(RuntimeError(f"{long}veena.errors.NotConnected: no broker answers\n{long}"))
+    assert str(told) == "no broker answers [errors.NotConnected]" and is_passing(told)
+    assert str(brief(RuntimeError(long))) == "x" and not is_passing(brief(RuntimeError(long)))
 
 
 @pytest.mark.parametrize(

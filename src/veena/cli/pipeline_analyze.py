@@ -120,6 +120,7 @@ def _follow(spark: SparkSession, options: dict[str, str], out: Path, window: str
     from veena.spark.analyze_live import NAME, joined
     from veena.spark.analyze_live import follow as start
     from veena.spark.failures import is_passing, reason
+    from veena.spark.queries import stop
 
     reader = spark.readStream.format("veena").options(**options).option("startingOffsets", "latest")
     over = threading.Event()
@@ -131,9 +132,9 @@ def _follow(spark: SparkSession, options: dict[str, str], out: Path, window: str
             query = start(joined(frames[0], frames[1], delay), out, window, tell=_told if as_json else None)
             while query.isActive and not over.wait(_POLL_S):
                 pass
+            stop(query)
             error = query.exception()
-            query.stop()
-            if error is None:
+            if error is None or over.is_set():
                 return
             if not is_passing(error):
                 raise PipelineError(f"following stopped: {reason(str(error))}")

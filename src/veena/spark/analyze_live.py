@@ -26,6 +26,7 @@ import msgspec
 
 from veena.errors import PipelineError
 from veena.spark.analyze_frames import FIRST, INTERNAL
+from veena.spark.queries import told_briefly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -162,7 +163,8 @@ def follow(
             if tell is not None:
                 tell(windows)
 
-    writer = rows.writeStream.outputMode("append").foreachBatch(told).option("checkpointLocation", str(checkpoint))
+    writer = rows.writeStream.outputMode("append").foreachBatch(told_briefly(told))
+    writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)).start()
 
 

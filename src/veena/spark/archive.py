@@ -32,6 +32,7 @@ from veena.spark.archive_compact import compact, without_old
 from veena.spark.archive_manifest import commit, load, table_directory
 from veena.spark.archive_table import Plan, TableArchive, TableReport
 from veena.spark.failures import is_passing, reason
+from veena.spark.queries import stop
 from veena.spark.tables import TABLES
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _look_after(
             # A Spark that was stopped from outside has nothing left to stop, and what was committed is there.
             with suppress(Exception):
                 if each.query is not None and each.query.isActive:
-                    each.query.stop()
+                    stop(each.query)
 
 
 def _is_starting(each: _Watched) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from veena.errors import PipelineError
+
 #: What a query's failure says when a broker was away, or a worker of Spark's did not live: both may pass.
 _PASSING: Final = (
     "errors.NotConnected",
@@ -30,6 +32,13 @@ _PY4J: Final = "An error occurred while calling"
 def is_passing(error: BaseException) -> bool:
     """Whether the same may succeed when it is tried again."""
     return any(name in str(error) for name in _PASSING)
+
+
+def brief(error: BaseException) -> PipelineError:
+    """The same in one line, from which `is_passing` can still tell."""
+    text = str(error)
+    passing = next((f" [{name}]" for name in _PASSING if name in text), "")
+    return PipelineError(reason(text) + passing)
 
 
 def reason(text: str) -> str:
