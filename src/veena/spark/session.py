@@ -241,6 +241,7 @@ def _running(master: str) -> SparkSession | None:
     if running is None:
         return None
     if "PYSPARK_GATEWAY_PORT" not in os.environ and running.master != master:
+        _check_answers(master)
         raise PipelineError(
             f"master {master!r}: this process has a session on {running.master!r}; stop() that one first"
         )
