@@ -38,10 +38,11 @@ class DefaultSource(DataSource):
         return ", ".join(f"`{name}` {TABLES[options.table][name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from veena.spark.source import VeenaReader
+        from veena.spark.source import FilteringReader, VeenaReader
         from veena.spark.source_options import parse
 
-        return VeenaReader(parse(self.options), schema)
+        options = parse(self.options)
+        return (FilteringReader if options.push_filters else VeenaReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from veena.spark.source_options import parse

@@ -127,9 +127,9 @@ def sign_in(page: Page, name: str, password: str | None = None) -> None:
 
 
 @contextmanager
-def portal(url: str, errors: Path) -> Iterator[str]:
+def portal(url: str, errors: Path, *options: str) -> Iterator[str]:
     """`veena dashboard` as a user starts it; where it is."""
-    started = Started("dashboard", "--url", url, "--listen", "127.0.0.1:0", errors=errors)
+    started = Started("dashboard", "--url", url, "--listen", "127.0.0.1:0", *options, errors=errors)
     try:
         yield started.line().split()[-1]
     finally:

@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 import veena.blocking
 from tests.browser.site import PASSWORDS, PATIENCE_MS, PHONE, Site, paused, portal, sign_in
 from tests.browser.site import site as make_site
+from tests.dashboard.test_live_panel import write as write_live
 from tests.runtime.processes import veena as started
 from veena.event import Event
 
@@ -198,6 +199,21 @@ def test_traffic_and_clients_are_listed(site: Site) -> None:
         expect(page.locator(".chart canvas").first).to_be_visible()
         page.get_by_role("link", name="Clients").click()
         expect(page.get_by_role("region", name="Clients")).to_contain_text("sim/heat")
+
+
+def test_traffic_shows_what_a_job_on_spark_follows(site: Site, tmp_path: Path) -> None:
+    url = site.network.url(site.network.brokers[0])
+    with (
+        portal(url, tmp_path / "portal.log", "--live", str(tmp_path)) as place,
+        site.at(place).visitor("ann", path="traffic") as page,
+    ):
+        expect(page.get_by_text("waiting for")).to_be_visible()
+        write_live(tmp_path, 3)
+        expect(page.get_by_text("windows of 10 s")).to_be_visible()
+        chart = page.get_by_role("region", name="Latency of deliveries, by Spark").locator("canvas")
+        expect(chart).to_be_visible()
+        write_live(tmp_path, 2, seconds=20)
+        expect(page.get_by_text("windows of 20 s")).to_be_visible()
 
 
 def test_a_phone_in_the_dark_sees_everything_without_scrolling_sideways(site: Site) -> None:

@@ -68,7 +68,7 @@ EVENTS = st.builds(
     priority=st.integers(0, 9),
     ttl=st.none() | st.integers(1, NO_TTL - 1).map(lambda ms: ms / 1000),
     to=st.lists(CLIENTS, max_size=3),
-    id=st.builds(EventId, CLIENTS, *[st.integers(0, U64_MAX)] * 2, st.integers(0, (1 << 32) - 1)),
+    event_id=st.builds(EventId, CLIENTS, *[st.integers(0, U64_MAX)] * 2, st.integers(0, (1 << 32) - 1)),
     timestamp_ns=st.integers(-(1 << 63), (1 << 63) - 1),
     redelivered=st.booleans(),
 )

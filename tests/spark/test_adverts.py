@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import veena
+import veena.blocking
 import veena.testing
 from veena.client.questions import QueryAnswer
 from veena.errors import InvalidConstraint, PipelineError
-from veena.spark.adverts import query, snapshot_adverts, snapshots, store_adverts
+from veena.spark.adverts import keep_adverts, query, snapshot_adverts, snapshots, store_adverts
+from veena.spark.log_wire import Access
 
 ASKED: tuple[dict[str, Any], ...] = (
     {"sql": "SELECT * FROM adverts"},
@@ -62,6 +70,39 @@ def test_the_archive_answers_as_the_network_did(spark: SparkSession, tmp_path: P
             (each.client, each.name, each.home, each.values, each.properties, each.xml) for each in answer.rows
         ], asked
     assert [answer.matched for answer in live] == [13, 6, 6, 7, 1, 1]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+
+
+def test_snapshots_are_kept_beside_an_archive_as_things_change(tmp_path: Path) -> None:
+    over = threading.Event()
+    with (
+        veena.testing.network(brokers=1) as net,
+        veena.blocking.connect(net.url(), client_id="ann") as ann,
+        ThreadPoolExecutor() as pool,
+    ):
+        ann.advertise("printer", properties={"kind": "printer"})
+        keeping = pool.submit(keep_adverts, tmp_path, net.url(), Access(), 0.05, over)
+        until(lambda: len(snapshots(tmp_path)) == 1)
+        ann.advertise("scanner", properties={"kind": "scanner"})
+        until(lambda: len(snapshots(tmp_path)) == 2)
+        net.kill("a.1")
+        net.restart("a.1")
+        ann.advertise("plotter", properties={"kind": "plotter"})
+        until(lambda: names(tmp_path) == ["plotter", "printer", "scanner"])
+        over.set()
+        keeping.result(30)
+    kept = [pq.read_table(path) for _, path in snapshots(tmp_path)]
+    assert all(not one.equals(other) for one, other in pairwise(kept)), "what did not change is not kept again"
+
+
+def names(archive: Path) -> list[str]:
+    return sorted(pq.read_table(snapshots(archive)[-1][1]).column("name").to_pylist())
 
 
 def test_a_query_without_a_snapshot_or_with_a_fault_is_told_so(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -69,7 +70,7 @@ def test_each_row_is_archived_once(spark: SparkSession, network: veena.testing.N
     """ORD-02 (v, vi): all tables that brokers keep; again, and without its checkpoint, only what is new."""
     with LogClient(network.url("a.2")) as log:
         until(lambda: log.ends("deliveries").next == 2 * COUNT)
-    plan = Plan(tmp_path, {"url": network.url()}, rows_per_batch=70)
+    plan = Plan(tmp_path, {"url": network.url()}, rows_per_batch=70, compact=True)
     report = archive.run(spark, plan)
     assert [(each.table, each.rows_added) for each in report.tables] == [
         ("events", 2 * COUNT),
@@ -135,6 +136,18 @@ def test_driver_and_broker_killed_leave_every_row_once(spark: SparkSession, tmp_
         archive.run(spark, Plan(out, {"url": net.url()}), ["events"])
     assert archived >= 3
     assert ids(spark, out) == sorted(published)
+
+
+def test_what_cannot_be_written_ends_it_with_the_cause(
+    spark: SparkSession, network: veena.testing.Network, tmp_path: Path
+) -> None:
+    """A task's failure comes with all of Java's stacks, and must not be lost on the way: nothing was archived."""
+    day = datetime.now(UTC).date()
+    (tmp_path / "events").mkdir()
+    for each in (day - timedelta(days=1), day, day + timedelta(days=1)):
+        (tmp_path / "events" / f"date={each}").write_text("in the way")
+    with pytest.raises(PipelineError, match=f"archiving events stopped: .*{day.year}"):
+        archive.run(spark, Plan(tmp_path, {"url": network.url()}), ["events"])
 
 
 def test_rows_that_were_given_up_end_it_or_are_listed(

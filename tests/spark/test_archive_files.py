@@ -30,6 +30,7 @@ from veena.spark.archive_compact import plan, without_old
 from veena.spark.archive_files import DayFiles, Group, Merge, arrow_schema, write_group, write_merge
 from veena.spark.archive_manifest import File, Gap, Manifest, Retired, commit, load, sweep
 from veena.spark.archive_table import grouped, offsets_of
+from veena.spark.failures import brief, is_passing, reason
 from veena.spark.log_client import Access
 from veena.spark.source_places import LOG, Span
 from veena.spark.source_read import Task
@@ -264,11 +265,30 @@ def test_offsets_of_a_batch_are_those_of_the_checkpoint(tmp_path: Path) -> None:
         ),
         ("org.apache.spark.SparkException: x\nbuiltins.ValueError: wrong\n\tat y", "builtins.ValueError: wrong"),
         ("Python worker failed to connect back.", "Python worker failed to connect back."),
+        (
+            "\n[PARSE_SYNTAX_ERROR] Syntax error at 'SELEC'. SQLSTATE: 42601 (line 1)",
+            "[PARSE_SYNTAX_ERROR] Syntax error at 'SELEC'.",
+        ),
+        (
+            """An error occurred while calling o29.parquet.
+: org.apache.spark.SparkException: [FAILED_READ_FILE] No Parquet.
+\tat org.apache.spark.X
+\tSuppressed: org.apache.spark.SparkException: Exception thrown in awaitResult
+Caused by: java.io.IOException: deeper""",
+            "[FAILED_READ_FILE] No Parquet.",
+        ),
         ("", "for no reason that is known"),
     ],
 )
 def test_a_failure_says_what_python_said(text: str, told: str) -> None:
-    assert archive.reason(text) == told
+    assert reason(text) == told
+
+
+def test_a_long_failure_is_told_briefly_and_whether_it_may_pass() -> None:
+    long = "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: x\n" + "\tat y\n" * 5000
+    told = brief(RuntimeError(f"{long}veena.errors.NotConnected: no broker answers\n{long}"))
+    assert str(told) == "no broker answers [errors.NotConnected]" and is_passing(told)
+    assert str(brief(RuntimeError(long))) == "x" and not is_passing(brief(RuntimeError(long)))
 
 
 @pytest.mark.parametrize(

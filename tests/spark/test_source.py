@@ -82,6 +82,18 @@ def test_filters_and_columns_are_the_brokers_work(spark: SparkSession, network: 
     assert sent(network) - before == 2
 
 
+def test_a_session_with_the_settings_of_spark_reads_too(spark: SparkSession, network: veena.testing.Network) -> None:
+    """Only who asks for pushed filters needs the setting for them, and is told its name."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        assert load(spark, network).where("topic = 't1'").count() == 2 * COUNT // 4
+        with pytest.raises(AnalysisException, match=setting):
+            load(spark, network, pushFilters="true").where("topic = 't1'").count()
+    finally:
+        spark.conf.set(setting, "true")
+
+
 def test_a_wrong_option_says_so_before_anything_is_read(spark: SparkSession) -> None:
     reading = spark.read.format("veena")
     with pytest.raises(AnalysisException, match=r"option table = 'evnts': there is no such table; use one of events"):

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 import veena
 import veena.testing
+from pyspark_veena import DefaultSource
 from veena.errors import ConfigError, DataLost, NotConnected
 from veena.runtime import store_writer
 from veena.spark.log_blocks import schema
@@ -57,7 +58,9 @@ def columns(names: Sequence[str] = COLUMNS, table: str = "events") -> StructType
 
 
 def batch_reader(url: str, **options: str) -> VeenaReader:
-    return VeenaReader(parse({"url": url, "retrySeconds": "20", **options}), columns())
+    made = DefaultSource({"url": url, "retrySeconds": "20", **options}).reader(columns())
+    assert isinstance(made, VeenaReader)
+    return made
 
 
 def stream_reader(url: str, **options: str) -> VeenaStreamReader:

@@ -38,6 +38,10 @@ def dashboard(
         Path | None,
         typer.Option("--archive", help="An archive of `veena pipeline archive`, for the page with one's history."),
     ] = None,
+    live: Annotated[
+        Path | None,
+        typer.Option("--live", help="The --out of a running `veena pipeline analyze --follow`, for the traffic page."),
+    ] = None,
     ca: CaOption = None,
 ) -> None:
     """Pages for browsers: topology, traffic, traces, discovery, and the collaboratory. People sign in on the page.
@@ -52,6 +56,7 @@ def dashboard(
             "dashboard", "package", f"is not complete: {error}", "install it by `pip install 'veena[dashboard]'`"
         ) from None
     from veena.client.client import DEFAULT_URL
+    from veena.dashboard.live_panel import LiveFile
     from veena.dashboard.signing import Door
     from veena.runtime.config_file import split_place
 
@@ -67,7 +72,8 @@ def dashboard(
         print("Ctrl-C ends it", file=sys.stderr, flush=True)
 
     past = None if archive is None else _Archive(archive).history
-    parts = Parts(_member_of, lambda dial: _adviser(urls, dial, control), past)
+    watched = None if live is None else LiveFile(live)
+    parts = Parts(_member_of, lambda dial: _adviser(urls, dial, control), past, watched)
     with suppress(KeyboardInterrupt, asyncio.CancelledError):  # the web server hears signals itself
         asyncio.run(serve(Listening(host, port, certificate, key, insecure), Door(urls, tls), parts, say))
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
+import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veena.cli.connecting import CaOption, UrlOption, UserOption, password_of
-from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption
+from veena.cli.connecting import CaOption, UrlOption, UserOption
+from veena.cli.pipeline import (
+    JsonOption,
+    MasterOption,
+    MemoryOption,
+    UiPortOption,
+    ended_by_signals,
+    reading_options,
+)
 from veena.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -20,6 +26,8 @@ if TYPE_CHECKING:
 
 #: How often a query that follows is looked at.
 _POLL_S = 0.5
+#: Before a query that found a broker away is begun again; it has waited for that broker already.
+_PAUSE_S = 2.0
 
 
 def analyze(
@@ -51,6 +59,8 @@ def analyze(
 
     With --follow the same is told of running brokers (records = "deliveries" or "all"), window by window.
     """
+    from veena.spark.analyze_live import seconds_of
+    from veena.spark.archive import existing
     from veena.spark.session import session
 
     if follow and (archive is not None or out is None):
@@ -59,24 +69,32 @@ def analyze(
         raise PipelineError("--archive is missing: make an archive with `veena pipeline archive`, or use --follow")
     if since not in ("published", "accepted"):
         raise PipelineError(f"--since {since!r}: expected published or accepted")
-    if archive is not None:
-        from veena.spark.archive import existing
-
-        existing(archive)  # before Spark takes its seconds to start
+    # What is wrong is said before Spark takes its seconds to start, and not after it has worked.
+    options = reading_options(url, user, ca) if follow else {}
+    if follow:
+        seconds_of("--window", window)
+        seconds_of("--delay", delay)
+        _check_brokers(options)
+    elif archive is not None:
+        existing(archive)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     conf = _follow_settings(master) if follow else {}
     spark = session(master, "veena pipeline analyze", memory=memory, ui_port=ui_port, conf=conf)
     if follow:
         assert out is not None
-        _follow(spark, url, user, ca, out, window, delay)
+        _follow(spark, options, out, window, delay, as_json)
     else:
         _analyze(spark, str(archive), since, out, as_json)
 
 
 def _follow_settings(master: str) -> dict[str, str]:
     """A join of streams keeps four stores a partition, each written for every batch: here as few as there are cores."""
-    from veena.spark.session import cores_of, is_local
+    from veena.spark.session import OWN_STREAMS, cores_of, is_local
 
-    settings = {"spark.sql.adaptive.enabled": "false"}  # not for streams that remember: Spark would warn each time
+    settings = OWN_STREAMS | {
+        "spark.sql.adaptive.enabled": "false"
+    }  # not for streams that remember: Spark would warn each time
     return settings | ({"spark.sql.shuffle.partitions": str(cores_of(master))} if is_local(master) else {})
 
 
@@ -97,34 +115,47 @@ def _analyze(spark: SparkSession, archive: str, since: str, out: Path | None, as
         print(path)
 
 
-def _follow(
-    spark: SparkSession, url: list[str] | None, user: str, ca: Path | None, out: Path, window: str, delay: str
-) -> None:
-    from veena.client.client import DEFAULT_URL
+def _follow(spark: SparkSession, options: dict[str, str], out: Path, window: str, delay: str, as_json: bool) -> None:
+    """Until a signal comes; a query that ended because a broker was away is begun again and goes on where it was."""
     from veena.spark.analyze_live import NAME, joined
     from veena.spark.analyze_live import follow as start
+    from veena.spark.failures import is_passing, reason
+    from veena.spark.queries import stop
 
-    options = {
-        "url": ",".join(url or [DEFAULT_URL]),
-        "user": user,
-        "password": password_of(user),
-        "token": os.environ.get("VEENA_TOKEN", ""),
-        "caFile": "" if ca is None else str(ca.absolute()),
-    }
-    reader = spark.readStream.format("veena").options(**{name: value for name, value in options.items() if value})
-    reader = reader.option("startingOffsets", "latest")
-    frames = [reader.option("table", table).load() for table in ("events", "deliveries")]
-    query = start(joined(frames[0], frames[1], delay), out, window)
+    reader = spark.readStream.format("veena").options(**options).option("startingOffsets", "latest")
     over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
-    print(f"{out / NAME} is kept up to date, a row every {window}; Ctrl-C ends it", flush=True)
-    while query.isActive and not over.wait(_POLL_S):
-        pass
-    error = query.exception()
-    query.stop()
-    if error is not None:
-        raise PipelineError(f"following stopped: {str(error).splitlines()[0]}")
+    if not as_json:
+        print(f"{out / NAME} is kept up to date, a row every {window}; Ctrl-C ends it", flush=True)
+    with ended_by_signals(over):
+        while not over.is_set():
+            frames = [reader.option("table", table).load() for table in ("events", "deliveries")]
+            query = start(joined(frames[0], frames[1], delay), out, window, tell=_told if as_json else None)
+            while query.isActive and not over.wait(_POLL_S):
+                pass
+            stop(query)
+            error = query.exception()
+            if error is None or over.is_set():
+                return
+            if not is_passing(error):
+                raise PipelineError(f"following stopped: {reason(str(error))}")
+            print(f"veena: following goes on in {_PAUSE_S:g} s: {reason(str(error))}", file=sys.stderr, flush=True)
+            over.wait(_PAUSE_S)
+
+
+def _told(windows: dict[str, Any]) -> None:
+    print(json.dumps(windows), flush=True)
+
+
+def _check_brokers(options: dict[str, str]) -> None:
+    """Refuse brokers that are not there, or keep no deliveries, before Spark starts."""
+    from veena.spark.source_brokers import Brokers
+    from veena.spark.source_options import parse
+
+    brokers = Brokers(parse({**options, "table": "deliveries"}))
+    try:
+        brokers.seen()
+    finally:
+        brokers.close()
 
 
 def register(group: typer.Typer) -> None:

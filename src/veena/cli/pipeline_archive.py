@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veena.cli.connecting import CaOption, UrlOption, UserOption, password_of
-from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption, ended_by_signals
+from veena.cli.connecting import CaOption, UrlOption, UserOption
+from veena.cli.pipeline import (
+    JsonOption,
+    MasterOption,
+    MemoryOption,
+    UiPortOption,
+    ended_by_signals,
+    reading_options,
+)
 from veena.errors import PipelineError
 
 if TYPE_CHECKING:
     from veena.spark.archive import Report
-    from veena.spark.archive_table import TableReport
+    from veena.spark.archive_table import Plan, TableReport
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -50,6 +55,10 @@ def archive(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Go on behind rows that brokers have given up, and list them.")
     ] = False,
+    adverts: Annotated[
+        str | None,
+        typer.Option("--adverts", help="Also a snapshot of what is advertised, so often, as 10m; see adverts."),
+    ] = None,
     only_named: Annotated[bool, typer.Option("--only-named", help="Only the brokers of the URLs.")] = False,
     user: UserOption = "",
     ca: CaOption = None,
@@ -61,21 +70,22 @@ def archive(
     """Archive what brokers log as Parquet, by table and day, each row once, whatever is killed meanwhile."""
     from veena.spark.archive import directory_of, merge, run
     from veena.spark.archive_table import Plan
-    from veena.spark.session import session
+    from veena.spark.session import OWN_STREAMS, session
     from veena.spark.source_options import parse
 
     wanted = None if tables is None else _tables(tables)
-    trigger_s = None if once else _seconds(trigger)
-    plan = Plan(
-        directory_of(out), _options(url, user, ca, only_named), rows_per_batch, rows_per_task, compact, accept_loss
-    )
+    trigger_s = None if once else _seconds(trigger, "--trigger")
+    adverts_s = None if adverts is None else _seconds(adverts, "--adverts")
+    options = reading_options(url, user, ca) | ({"brokers": "named"} if only_named else {})
+    plan = Plan(directory_of(out), options, rows_per_batch, rows_per_task, compact, accept_loss)
     parse(plan.options)  # what is wrong is said before Spark starts
-    spark = session(master, "veena-archive", memory=memory, ui_port=ui_port)
+    plan.out.mkdir(parents=True, exist_ok=True)
+    spark = session(master, "veena-archive", memory=memory, ui_port=ui_port, conf=OWN_STREAMS)
     over = threading.Event()
     if compact_only:
         report = merge(spark, plan.out, *(() if wanted is None else (wanted,)))
     else:
-        with ended_by_signals(over), _shown(as_json) as tell:
+        with ended_by_signals(over), _adverts_kept(plan, adverts_s), _shown(as_json) as tell:
             report = run(spark, plan, wanted, trigger_s=trigger_s, tell=tell, over=over)
     spark.stop()
     _print(report, as_json)
@@ -91,27 +101,33 @@ def _tables(text: str) -> tuple[str, ...]:
     return wanted
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, option: str) -> float:
     found = _TIME.fullmatch(text.strip())
     seconds = float(found[1]) * _SECONDS[found[2] or "s"] if found else 0.0
     if not TRIGGER_S_MIN <= seconds <= TRIGGER_S_MAX:
-        raise PipelineError(f"--trigger {text!r}: write a time from 100ms to 24h, as 5s, 500ms or 1m")
+        raise PipelineError(f"{option} {text!r}: write a time from 100ms to 24h, as 5s, 500ms or 1m")
     return seconds
 
 
-def _options(url: list[str] | None, user: str, ca: Path | None, only_named: bool) -> dict[str, str]:
-    """The options of `format("veena")` that say where to read and as whom."""
-    from veena.client.client import DEFAULT_URL
+@contextmanager
+def _adverts_kept(plan: Plan, every_s: float | None) -> Iterator[None]:
+    """Snapshots of what is advertised meanwhile, the first at once; none is begun after the block, all are ended."""
+    if every_s is None:
+        yield
+        return
+    from veena.spark.adverts import keep_adverts
+    from veena.spark.source_options import parse
 
-    given = {
-        "url": ",".join(url or [DEFAULT_URL]),
-        "user": user,
-        "password": password_of(user),
-        "token": os.environ.get("VEENA_TOKEN", ""),
-        "caFile": "" if ca is None else str(ca.absolute()),
-        "brokers": "named" if only_named else "",
-    }
-    return {name: value for name, value in given.items() if value}
+    asked = parse(plan.options)
+    over = threading.Event()
+    arguments = (plan.out, asked.urls, asked.access, every_s, over)
+    thread = threading.Thread(target=keep_adverts, args=arguments, name="veena-adverts")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption
+from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption, check_there
 
 if TYPE_CHECKING:
     from veena.spark.audit import Audit
@@ -35,6 +35,9 @@ def audit(
     from veena.spark.progress import watch
     from veena.spark.session import session
 
+    check_there(archive)  # what is wrong is said before Spark starts, and not after it has worked
+    if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
     spark = session(master, "veena-audit", memory=memory, ui_port=ui_port)
     with watch(spark, f"auditing {archive}"):
         result = judge(spark, str(archive), settle_s=settle, limit=limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veena.cli.connecting import CaOption, UrlOption, UserOption, password_of
-from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption
+from veena.cli.pipeline import JsonOption, MasterOption, MemoryOption, UiPortOption, check_there
 from veena.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def history(
         kind for kind, asked in zip(KINDS, (consumed, produced), strict=True) if asked or not (produced or consumed)
     ]
     times = _time(since, "since"), _time(until, "until")
+    check_there(archive)
     spark = session(master, "veena-history", memory=memory, ui_port=ui_port)
     found: list[dict[str, Any]] = []
     for kind in wanted:
@@ -70,6 +72,7 @@ def profiles(
 
     at = _time(as_of, "as-of")
     assert at is not None
+    check_there(archive)
     spark = session(master, "veena-profiles", memory=memory, ui_port=ui_port)
     frame = profiles_as_of(spark, str(archive), at)
     with watch(spark, f"profiles as of {at.isoformat()}"):
@@ -106,7 +109,8 @@ def adverts(
         answer = query(spark, archive, sql=sql, xpath=xpath, realm=realm, as_of=_time(as_of, "as-of"))
         _answer(answer, as_json)
         return
-    access = Access(user=user, password=password_of(user) if user else "", ca_file=str(ca or ""))
+    token = os.environ.get("VEENA_TOKEN", "")
+    access = Access(user=user, password=password_of(user), token=token, ca_file=str(ca or ""))
     table = snapshot_adverts(url or DEFAULT_URL, access)
     path = store_adverts(archive, table)
     silent = table.schema.metadata[b"silent"].decode().split()

@@ -25,6 +25,7 @@ from nicegui import app as pages
 from nicegui import ui
 
 from veena.dashboard.frame import COOKIE, Entry, Frame
+from veena.dashboard.live_panel import LiveFile
 from veena.dashboard.signing import LONGEST_S, AdviserOf, ArchiveOf, Desk, Door, MemberOf, NotSignedIn
 from veena.errors import ConfigError, VeenaError
 from veena.runtime.transport_url import is_loopback
@@ -98,6 +99,8 @@ class Parts:
     adviser_of: AdviserOf | None = None
     #: The rows that an archive has of a client.
     archive: ArchiveOf | None = None
+    #: What a job on Spark says of deliveries.
+    live: LiveFile | None = None
 
 
 async def serve(listening: Listening, door: Door, parts: Parts, on_ready: Callable[[str], None]) -> None:
@@ -158,12 +161,13 @@ def build(desk: Desk, parts: Parts, is_secure: bool) -> FastAPI:
         await desk.close()
 
     app = FastAPI(lifespan=living, docs_url=None, redoc_url=None, openapi_url=None)
-    always = (topology_page, traffic_page, clients_page, events_page, discovery_page)
+    always = (topology_page, clients_page, events_page, discovery_page)
     together = (applications_page, application_page, shadow_page) if parts.member_of is not None else ()
     frame = Frame(desk, _entries(parts))
     _add_doors(app, desk, is_secure)
     for page in (*always, *together):
         page.register(frame)
+    traffic_page.register(frame, parts.live)
     if parts.member_of is not None:
         history_page.register(frame, parts.archive)
     if parts.adviser_of is not None:

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from nicegui import ui
 
 from veena.dashboard.frame import LOOK_S, Frame, Note, panel
+from veena.dashboard.live_panel import LiveFile, LivePanel
 from veena.dashboard.observer import Observer, Reading
 
 #: Letters and lines of charts: to be read on light and on dark.
@@ -29,24 +30,25 @@ def columns(named: tuple[tuple[str, str], ...]) -> list[dict[Any, Any]]:
     ]
 
 
-def register(frame: Frame) -> None:
+def register(frame: Frame, live: LiveFile | None = None) -> None:
     @ui.page("/traffic", response_timeout=15)
     async def traffic(request: Request) -> Response | None:
         person = frame.person(request)
         if isinstance(person, Response):
             return person
         with frame.page(request, person, "Traffic"):
-            _build(person.observer)
+            _build(person.observer, live)
         return None
 
 
-def _build(observer: Observer) -> None:
+def _build(observer: Observer, live: LiveFile | None) -> None:
     note = Note()
     with ui.element("div").classes("panels"):
         with panel("Events a second"):
             rates = ui.echart(line_chart(("in", "out"), "events/s")).classes("chart")
         with panel("Round trips"):
             trips = ui.echart(line_chart(("to the broker", "links, median", "links, worst"), "ms")).classes("chart")
+    by_spark = None if live is None else LivePanel(live, line_chart)
     with panel("Brokers"):
         table = ui.table(columns=columns(COLUMNS), rows=[], row_key="broker", pagination=15)
         table.props("flat dense")
@@ -57,6 +59,8 @@ def _build(observer: Observer) -> None:
         observer.want()
         if observer.denied:
             note.say(observer.denied, "warn")
+        elif by_spark is not None:
+            by_spark.show()
         if observer.version == seen["version"]:
             return
         seen["version"] = observer.version

@@ -14,7 +14,9 @@ A query over the archive is read, put to each advertisement, cut and merged by t
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +30,7 @@ from veena.client.arguments import level_of
 from veena.core.advert_query import AdvertQuery
 from veena.core.discovery_boundary import FoundAdvert
 from veena.core.discovery_frames import Advertisement, FoundRow
-from veena.errors import PipelineError
+from veena.errors import PipelineError, VeenaError
 from veena.spark.log_wire import Access
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ DIRECTORY: Final = "adverts"
 #: Everything that a network has is one answer.
 TIMEOUT_S: Final = 10.0
 ANYBODY: Final = Access()
+_logger = logging.getLogger("veena.spark")
 _FANOUT_MAX: Final = 256
 _PREFIX: Final = "taken-"
 _ROW: Final = "row binary"
@@ -114,6 +117,32 @@ def store_adverts(archive: str | Path, table: pa.Table) -> Path:
     pq.write_table(table, aside)
     aside.replace(path)
     return path
+
+
+def keep_adverts(
+    archive: str | Path, url: str | Sequence[str], access: Access, every_s: float, over: threading.Event
+) -> None:
+    """Take a snapshot so often, until `over` is set; one that is like the last before is not kept again."""
+    while True:
+        try:
+            table = snapshot_adverts(url, access)
+            if not _is_last(archive, table):
+                store_adverts(archive, table)
+        except (VeenaError, OSError) as error:  # the archive goes on, and so does this
+            _logger.warning("no snapshot of advertisements, the next is in %g s: %s", every_s, error)
+        if over.wait(every_s):
+            return
+
+
+def _is_last(archive: str | Path, table: pa.Table) -> bool:
+    import pyarrow.parquet as pq
+
+    taken = snapshots(archive)
+    if not taken:
+        return False
+    last = pq.read_table(taken[-1][1])
+    was_silent = (last.schema.metadata or {}).get(b"silent")
+    return bool(last.equals(table)) and was_silent == table.schema.metadata[b"silent"]
 
 
 def snapshots(archive: str | Path) -> list[tuple[datetime, Path]]:

@@ -17,7 +17,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,7 @@ import msgspec
 
 from veena.errors import PipelineError
 from veena.spark.analyze_frames import FIRST, INTERNAL
+from veena.spark.queries import told_briefly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,9 +130,15 @@ def joined(events: DataFrame, deliveries: DataFrame, delay: str = "10 seconds") 
 
 
 def follow(
-    rows: DataFrame, out: Path, window: str = "10 seconds", *, once: bool = False, trigger: str = "2 seconds"
+    rows: DataFrame,
+    out: Path,
+    window: str = "10 seconds",
+    *,
+    once: bool = False,
+    trigger: str = "2 seconds",
+    tell: Callable[[dict[str, Any]], None] | None = None,
 ) -> StreamingQuery:
-    """Keep the file up to date; a query that is begun again with the same `out` goes on where it was."""
+    """Keep the file up to date, and `tell` the same; a query begun again with the same `out` goes on where it was."""
     from pyspark.sql import functions as sql
 
     seconds = seconds_of("window", window)
@@ -151,9 +158,13 @@ def follow(
         )
         if known.add(number, counted.collect()):
             _replace(state, msgspec.json.encode(known))
-            _replace(out / NAME, json.dumps(known.plain()).encode() + b"\n")
+            windows = known.plain()
+            _replace(out / NAME, json.dumps(windows).encode() + b"\n")
+            if tell is not None:
+                tell(windows)
 
-    writer = rows.writeStream.outputMode("append").foreachBatch(told).option("checkpointLocation", str(checkpoint))
+    writer = rows.writeStream.outputMode("append").foreachBatch(told_briefly(told))
+    writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=trigger)).start()
 
 

@@ -31,6 +31,8 @@ from veena.errors import PipelineError, Refused
 from veena.spark.archive_compact import compact, without_old
 from veena.spark.archive_manifest import commit, load, table_directory
 from veena.spark.archive_table import Plan, TableArchive, TableReport
+from veena.spark.failures import is_passing, reason
+from veena.spark.queries import stop
 from veena.spark.tables import TABLES
 
 if TYPE_CHECKING:
@@ -44,20 +46,8 @@ PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 15.0
 #: How long one that has an end waits for brokers that are away; one without an end waits for ever.
 PATIENCE_S: Final = 120.0
-#: What a query's failure says when a broker was away, or a worker of Spark's did not live: both are tried again.
-_PASSING: Final = (
-    "errors.NotConnected",
-    "errors.TimedOut",
-    "Python worker failed to connect back",
-    "Python worker exited unexpectedly",
-    "CANNOT_OPEN_SOCKET",
-    "ExecutorLostFailure",
-)
-
 #: What means something in a path that Spark is given.
 _GLOB: Final = re.compile(r"([\[\]{}*?\\])")
-#: The last line of a traceback: `package.module.Error: what happened`.
-_ERROR: Final = re.compile(r"(?!org\.|java\.|py4j\.|scala\.|pyspark\.)[a-zA-Z_][\w.]*: ")
 
 _logger = logging.getLogger("veena.spark")
 
@@ -215,7 +205,7 @@ def _look_after(
             # A Spark that was stopped from outside has nothing left to stop, and what was committed is there.
             with suppress(Exception):
                 if each.query is not None and each.query.isActive:
-                    each.query.stop()
+                    stop(each.query)
 
 
 def _is_starting(each: _Watched) -> bool:
@@ -240,20 +230,11 @@ def _fail(each: _Watched, error: Exception, trigger_s: float | None) -> None:
     now = time.monotonic()
     each.away_since = each.away_since or now
     has_time = trigger_s is not None or now - each.away_since < PATIENCE_S
-    if not has_time or not any(name in str(error) for name in _PASSING):
+    if not has_time or not is_passing(error):
         raise PipelineError(f"archiving {each.archive.table} stopped: {reason(str(error))}") from None
     _logger.warning("archiving %s goes on in %.1f s: %s", each.archive.table, each.pause_s, reason(str(error)))
     each.begin_at = now + each.pause_s
     each.pause_s = min(2 * each.pause_s, PAUSE_S_MAX)
-
-
-def reason(text: str) -> str:
-    """What Python said, out of a failure that has been through Java and back: the last error of the first traceback."""
-    text = text.partition("=== Streaming Query ===")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if _ERROR.match(line)]
-    ours = [line.partition(": ")[2] for line in told if line.startswith("veena.errors.")]
-    return (ours or told or lines or ["for no reason that is known"])[0]
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from veena.spark.archive_compact import compact, without_old
 from veena.spark.archive_files import Group, newest, on_spark, write_group
 from veena.spark.archive_manifest import MAX_GAPS, Gap, Manifest, commit, load, sweep, table_directory
 from veena.spark.filters import Pushed
+from veena.spark.queries import told_briefly
 from veena.spark.source import task_of
 from veena.spark.source_brokers import Brokers, Seen
 from veena.spark.source_options import ROWS_PER_TASK, parse
@@ -145,7 +146,7 @@ class TableArchive:
         writer = (
             stream.writeStream.queryName(f"veena-archive-{self.table}")
             .option("checkpointLocation", f"file://{self.checkpoint.absolute()}")
-            .foreachBatch(self._batch)
+            .foreachBatch(told_briefly(self._batch))
         )
         if trigger_s is None:
             return writer.trigger(availableNow=True).start()
@@ -156,7 +157,6 @@ class TableArchive:
         found = load(self._plan.out, self.table)
         if found is not None:
             self._manifest = compact(spark, self._plan.out, found)
-            self._rows_before = self._rows_before or found.rows
 
     def close(self) -> None:
         self._brokers.close()

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from veena.errors import PipelineError
 from veena.spark.archive import existing, read
+from veena.spark.failures import reason
 from veena.spark.log_wire import Access
 from veena.spark.replay_rows import COLUMNS, TIMES, Redirection, check_columns, event_of
 from veena.spark.stage_client import StageClient
@@ -109,8 +110,8 @@ def select(spark: SparkSession, archive: str | PathLike[str], sql: str) -> DataF
         read(spark, archive, table).createOrReplaceTempView(table)
     try:
         found = spark.sql(sql)
-    except Exception as error:  # every way in which Spark says that SQL is wrong; its first line says all
-        raise PipelineError(f"SQL {sql!r:.200}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # every way in which Spark says that SQL is wrong; one line of it says all
+        raise PipelineError(f"SQL {sql!r:.200}: {reason(str(error))}") from None
     check_columns(dict(found.dtypes))
     return found
 

@@ -12,6 +12,7 @@ import importlib.util
 import ipaddress
 import os
 import re
+import socket
 import sys
 import tempfile
 import zipfile
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from veena.errors import PipelineError
+from veena.spark.failures import reason
 from veena.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -29,12 +31,27 @@ if TYPE_CHECKING:
 #: heap above 8 GiB is of use only to who knows why.
 MEMORY_MIB_MIN: Final = 1024
 MEMORY_MIB_MAX: Final = 8192
+#: Spark refuses to start with a heap below 450 MiB, of which Java keeps a part for itself.
+MEMORY_MIB_LEAST: Final = 512
+#: A master on another continent answers within this.
+ANSWER_S: Final = 10.0
+#: For commands that look after their streaming queries: Spark need not tell their ends, too.
+OWN_STREAMS: Final = {"spark.driver.extraJavaOptions": "-Dveena.log.streams=off"}
 #: Tasks of a stage for each core of a master on this machine: a core that was held up by something else leaves its
 #: share to the others. Spark's 200 are for many machines: on two cores an audit would start 1,800 tasks for 100 rows.
 TASKS_A_CORE: Final = 4
 _MEMORY = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
 _LOCAL = re.compile(r"local(\[(\*|\d+)(,\s*\d+)?\])?$")
+_UNITS_KIB: Final = {"k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}
+#: Loggers of PySpark's that print what the exception says that is raised next.
+_TWICE: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _SCHEMES: Final = ("spark://", "yarn", "k8s://", "sc://")
+#: What a session may set of a server that has started already.
+_OF_A_SESSION: Final = (
+    "spark.sql.execution.arrow.pyspark.enabled",
+    "spark.sql.python.filterPushdown.enabled",
+    "spark.sql.session.timeZone",
+)
 #: The packages that a worker of a cluster needs besides those from PyPI.
 _SHIPPED: Final = ("veena", "pyspark_veena")
 
@@ -60,6 +77,7 @@ def session(
         raise PipelineError(
             f"the pipeline needs PySpark ({error}); install it with `pip install 'veena[spark]'`"
         ) from None
+    _quieten()
     if master.startswith("sc://"):
         return _connected(master, app, conf)
     if (running := _running(master)) is not None:
@@ -70,12 +88,13 @@ def session(
     always: dict[str, str] = {}
     builder = SparkSession.builder.appName(app)
     if not is_submitted:
+        _check_answers(master)
         _prepare_environment(master)
         builder = builder.master(master)
         always["spark.driver.extraJavaOptions"] = _java_options(conf)
     for key, value in {**own, **told, **conf, **always}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _started(builder, master)
     if is_submitted:  # its Java has started with Spark's own log settings
         spark.sparkContext.setLogLevel("WARN")
     if not is_local(spark.sparkContext.master or master):
@@ -165,8 +184,52 @@ def _check(master: str, memory: str | None, ui_port: int | None) -> None:
         )
     if memory is not None and not _MEMORY.fullmatch(memory):
         raise PipelineError(f"memory {memory!r}: expected a number with a unit, as 512m or 2g")
+    if memory is not None and _kib(memory) < MEMORY_MIB_LEAST << 10:
+        raise PipelineError(f"memory {memory!r}: Spark needs {MEMORY_MIB_LEAST}m at least")
     if ui_port is not None and not 0 <= ui_port <= 65535:
         raise PipelineError(f"ui_port {ui_port}: expected 0 (any free port) to 65535")
+
+
+def _kib(memory: str) -> int:
+    bare = memory.lower().removesuffix("b")
+    return int(bare[:-1]) * _UNITS_KIB[bare[-1]]
+
+
+def _quieten() -> None:
+    from pyspark.logger import PySparkLogger
+
+    for name in _TWICE:
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _check_answers(master: str) -> None:
+    """Refuse a master or server at which nobody listens: Spark would try for a minute and then show its stacks."""
+    if not master.startswith(("spark://", "sc://")):
+        return
+    scheme, _, places = master.partition("://")
+    faults: list[str] = []
+    for place in places.partition("/")[0].split(","):
+        host, _, port = (place if re.search(r":\d+$", place) or scheme == "spark" else f"{place}:15002").rpartition(":")
+        if not host or not port.isdigit():
+            raise PipelineError(f"master {master!r}: expected {scheme}://HOST:PORT")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+        except (OSError, OverflowError) as error:
+            faults.append(f"{place}: {getattr(error, 'strerror', None) or error}")
+        else:
+            return
+    remedy = "`veena cluster up` starts a cluster on this machine" if scheme == "spark" else "start the server first"
+    raise PipelineError(f"master {master!r}: nobody answers ({'; '.join(faults)}); check host and port; {remedy}")
+
+
+def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        raise PipelineError(f"master {master!r}: Spark did not start: {reason(str(error))}") from error
 
 
 def _running(master: str) -> SparkSession | None:
@@ -178,6 +241,7 @@ def _running(master: str) -> SparkSession | None:
     if running is None:
         return None
     if "PYSPARK_GATEWAY_PORT" not in os.environ and running.master != master:
+        _check_answers(master)
         raise PipelineError(
             f"master {master!r}: this process has a session on {running.master!r}; stop() that one first"
         )
@@ -219,9 +283,11 @@ def _connected(url: str, app: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkImportError
     from pyspark.sql import SparkSession
 
+    _check_answers(url)
     try:
         builder = SparkSession.builder.appName(app).remote(url)
-        for key, value in {"spark.sql.session.timeZone": "UTC", **conf}.items():
+        own = {name: settings_for("local")[name] for name in _OF_A_SESSION}
+        for key, value in {**own, **conf}.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     except PySparkImportError as error:

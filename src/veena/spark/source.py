@@ -47,17 +47,6 @@ class VeenaReader(DataSourceReader):
         self._schema = schema
         self._columns = columns_of(schema, options.table)
         self._pushed = Pushed()
-        # Spark refuses a reader with this method in a session that hands over no filters
-        # (`spark.sql.python.filterPushdown.enabled` is false by default); it looks at `__func__`. With this one a query
-        # works there too, and Spark filters by itself.
-        self.pushFilters = _Taking(self)  # type: ignore[method-assign]
-
-    def take(self, filters: list[Filter]) -> list[Filter]:
-        """Remember what brokers will test; what is left for Spark."""
-        if not self._options.push_filters:
-            return filters
-        self._pushed, left = push(filters, self._options.table)
-        return left
 
     def partitions(self) -> Sequence[InputPartition]:
         options, pushed = self._options, self._pushed
@@ -81,16 +70,17 @@ class VeenaReader(DataSourceReader):
         return task_of(self._options, span, brokers, self._columns, self._pushed)
 
 
-class _Taking:
-    """`pushFilters` of one reader."""
+class FilteringReader(VeenaReader):
+    """One read whose filters brokers test.
 
-    __func__ = DataSourceReader.pushFilters
+    A class of its own: Spark refuses any reader that has this method in a session that hands over no filters
+    (`spark.sql.python.filterPushdown.enabled` is false by default), and says there what to set.
+    """
 
-    def __init__(self, reader: VeenaReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return self._reader.take(filters)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Remember what brokers will test; what is left for Spark."""
+        self._pushed, left = push(filters, self._options.table)
+        return left
 
 
 def columns_of(schema: StructType, table: str) -> tuple[str, ...]:

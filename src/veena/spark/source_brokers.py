@@ -89,7 +89,7 @@ class Brokers:
             pause = min(2 * pause, PAUSE_S_MAX)
             faults = self._look(faults)
         if not self._known:
-            told = "; ".join(f"{url}: {why}" for url, why in faults.items())
+            told = "; ".join(why if why.startswith(url) else f"{url}: {why}" for url, why in faults.items())
             raise NotConnected(f"no broker answers ({told}): start one, or check option url")
         urls = {each.url for each in self._known.values()}
         self._unanswered = {url: why for url, why in faults.items() if url not in urls and locator_url(url) is None}
