@@ -64,6 +64,13 @@ def test_an_address_that_is_given_twice_is_found() -> None:
     assert not report.is_sound
 
 
+def test_a_founder_that_comes_while_a_guest_is_let_in_clashes_with_nobody() -> None:
+    """The guest was promised the place before anybody could have heard of the founder; it asks for another."""
+    report = run_seed(36, "all", None, Broker, sparing, guests=3)
+    assert report.is_sound, report.clashes
+    assert report.joined == 3
+
+
 def test_the_command_takes_guests() -> None:
     found = veena("sim", "run", "--seed", "10", "--brokers", "6", "--events", "20", "--faults", "all", "--guests", "2")
     assert found.code == 0

@@ -27,6 +27,8 @@ WISHES = ((0,), (0,), (0,), (0, 1), (1, 2))
 AGAIN_NS = 2 * SECOND_NS
 #: How many clients come to a new broker.
 COMPANY = 2
+#: How long the news of a founder may take to reach the registrar.
+SPREAD_NS = 2 * SECOND_NS
 #: How soon after it came a new broker may be struck.
 GRACE_NS = 10 * SECOND_NS
 
@@ -38,6 +40,7 @@ class Newcomer:
     name: str
     levels: tuple[int, ...]
     tries: int = 0
+    asked_ns: int = 0
     #: Places that it was given and could not take.
     vain: int = 0
     address: Address = ()
@@ -83,6 +86,7 @@ class Guests:
         if world.now_ns >= self._until_ns or not live:
             return
         newcomer.tries += 1
+        newcomer.asked_ns = world.now_ns
         guest = join(world, newcomer.permanent_id, self._chance.choice(live), newcomer.levels)
         guest.on_end = lambda: self._ended(newcomer, guest)
 
@@ -94,7 +98,7 @@ class Guests:
             return
         if isinstance(result, Joined):
             newcomer.vain += 1
-            if guest.clash is not None and not _is_free(world, guest.clash):
+            if guest.clash is not None and not _is_free(guest.clash, newcomer.asked_ns - SPREAD_NS):
                 where = f"{format_address(result.address)} at {world.now_ns / SECOND_NS:.3f} s"
                 self.clashes.append(f"{newcomer.name} was given {where}, the place of {guest.clash.disk.identity.name}")
         pause = AGAIN_NS + self._chance.randrange(500 * MILLISECOND_NS)
@@ -113,6 +117,6 @@ class Guests:
             self.fates.append(Fault(at_ns, strike_broker(world, chance, address, at_ns)))
 
 
-def _is_free(world: World, node: Node) -> bool:
-    """Whether nobody is at this place as far as the network can know."""
-    return node.lost or (node.joined_ns is not None and node.joined_ns >= world.now_ns)
+def _is_free(node: Node, known_ns: int) -> bool:
+    """Whether nobody is at this place as far as the network can know, of what was before that time."""
+    return node.lost or (node.joined_ns is not None and node.joined_ns >= known_ns)
