@@ -48,11 +48,12 @@ CLIENT = "publisher"
 
 Say = Callable[[str], None]
 
-#: The papers' printed cells (match rate, events a second, bytes) that the grid lacks, and two to see saturation by
+#: The papers' printed cells (match rate, events a second, bytes) that the grid lacks, and some to see saturation by
 #: (EXP-14): what took the papers' network to its limit does not take this one there.
 EXTRA = (
     Cell(100, 1, 50), Cell(100, 952, 450), Cell(100, 492, 75), Cell(50, 952, 350), Cell(25, 961, 400),
-    Cell(10, 952, 400), Cell(5, 877, 450), Cell(100, 2000, 75), Cell(100, 4000, 75),
+    Cell(10, 952, 400), Cell(5, 877, 450), Cell(100, 2000, 75),
+    Cell(100, 4000, 75), Cell(100, 8000, 75),
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from veena.errors import ConfigError, VeenaError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH = 110
+WIDTH = 120
 CAPTION = (
     "match: per cent of the events that each subscriber wants; rate: events a second by their timestamps; bytes: the"
     " six pairs and the body on the wire; latency in milliseconds at the measuring subscriber, var in their square;"
@@ -53,6 +53,11 @@ def show(rows: Sequence[Row], environment: dict[str, str]) -> None:
     console.print(places)
     for trend in latency_papers.trends(rows):
         console.print(trend.text, highlight=False)
+    rises = [latency_papers.rise(rows, flooding=flooding) for flooding in (False, True)]
+    for rise, how in zip(rises, ("", " with flooding"), strict=True):
+        if rise is not None:
+            text = f"median latency at the highest match rate{how}: {rise:.2f} times that at the lowest"
+            console.print(text, highlight=False)
     if (found := latency_papers.saturation(rows)) is not None:
         console.print(found.text, highlight=False)
     tallies = {row.cell: row.tally for row in rows}.values()
@@ -70,7 +75,7 @@ def _cells(rows: Sequence[Row]) -> Table:
     for column in COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        match = f"{row.cell.match_percent} %{' flooded' if row.cell.flooding else ''}"
+        match = f"{'flooded ' if row.cell.flooding else ''}{row.cell.match_percent} %"
         latency = row.latency
         times = ["-"] * 6
         if latency is not None:
@@ -85,7 +90,7 @@ def _cells(rows: Sequence[Row]) -> Table:
 
 
 def _beside(rows: Sequence[Row]) -> Table:
-    table = Table(title="The paper's printed cells", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="The paper's printed cells, of its first topology", title_justify="left", box=SIMPLE_HEAD)
     columns = ("match", "printed", "mean", "var", "events/s", "ours", "mean", "var", "events/s")
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
@@ -188,12 +193,14 @@ def _draw_throughput(rows: Sequence[Row], path: Path, caption: str) -> None:
     axes = panels[0][0]
     shown = [row for row in rows if row.is_throughput_shown and row.place == first and not row.cell.flooding]
     for size in sorted({row.cell.size for row in shown}):
-        points = sorted((row.rate, row.throughput) for row in shown if row.cell.size == size)
+        points = sorted((row.cell.per_second, row.throughput) for row in shown if row.cell.size == size)
         axes.plot([x for x, _ in points], [y for _, y in points], "o-", markersize=4, label=f"{size} bytes")
-    top = max((row.rate for row in shown), default=1.0)
-    axes.plot([0, top], [0, top], "--", color="#8a93a0", linewidth=1, label="all that is published")
+    ends = [pick((row.cell.per_second for row in shown), default=1.0) for pick in (min, max)]
+    axes.plot(ends, ends, "--", color="#8a93a0", linewidth=1, label="all that was asked for")
     axes.plot([492], [480.76], "*", color="#c0392b", markersize=10, label="the paper's most: 480.76")
-    axes.set_xlabel("published events/s")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("events/s that the publisher is asked for")
     axes.set_ylabel("received events/s, match 100 %")
     _finish(figure, panels, path, caption)
 

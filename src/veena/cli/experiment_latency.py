@@ -32,7 +32,9 @@ def latency(
     ] = None,
     size: Annotated[list[int] | None, typer.Option(help="An event's bytes, 30 to 500, any number of times.")] = None,
     rate: Annotated[list[float] | None, typer.Option(help="Events a second, any number of times.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Seconds a cell, at least.", min=0.1, max=600)] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Seconds a cell, up to 16,384 events or 4 MiB.", min=0.1, max=600)
+    ] = None,
     publisher: Annotated[str | None, typer.Option(help="The publisher's broker; in the papers 22.")] = None,
     measure: Annotated[
         list[str] | None, typer.Option(help="A measuring subscriber's broker, any number of times; in the papers 10.")
