@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -156,5 +157,16 @@ class Crowd:
                 seen, since = count, time.monotonic()
 
 
+def main() -> int:
+    # Ctrl-C reaches this process too; who started it ends it in order, by the end of its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        Crowd().run()
+    except (RuntimeError, OSError) as error:
+        print(f"veena: a subscriber: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    Crowd().run()
+    sys.exit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,13 +153,16 @@ def _draw_latency(rows: Sequence[Row], path: Path, caption: str) -> None:
     shown = [row for row in rows if row.place == first and row.latency is not None and not row.cell.flooding]
     matches = sorted({row.cell.match_percent for row in shown}, reverse=True) or [100]
     figure, panels = _figure(3.6 * len(matches) + 0.6, 6.4, 2, len(matches))
+    sizes, rates = _colours(row.cell.size for row in shown), _colours(row.cell.per_second for row in shown)
     for above, below, match in zip(panels[0], panels[1], matches, strict=True):
         own = [row for row in shown if row.cell.match_percent == match]
         above.set_title(f"match {match} %", loc="left", fontsize=10)
         for size in sorted({row.cell.size for row in own}):
-            _line(above, [(row.rate, row) for row in own if row.cell.size == size], f"{size} bytes")
+            points = [(row.rate, row) for row in own if row.cell.size == size]
+            _line(above, points, f"{size} bytes", sizes[size])
         for rate in sorted({row.cell.per_second for row in own}):
-            _line(below, [(row.bytes, row) for row in own if row.cell.per_second == rate], f"{rate:g}/s")
+            at_rate: list[tuple[float, Row]] = [(row.bytes, row) for row in own if row.cell.per_second == rate]
+            _line(below, at_rate, f"{rate:g}/s", rates[rate])
         above.set_xscale("log")
         above.set_xlabel("events/s")
         below.set_xlabel("bytes")
@@ -179,11 +182,16 @@ def _plain_log(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _line(axes: Axes, points: Sequence[tuple[float, Row]], label: str) -> None:
+def _colours(keys: Iterable[float]) -> dict[float, str]:
+    """One for each size or rate, the same in all panels."""
+    return {key: f"C{number % 10}" for number, key in enumerate(sorted(set(keys)))}
+
+
+def _line(axes: Axes, points: Sequence[tuple[float, Row]], label: str, colour: str) -> None:
     drawn = sorted((x, row.latency.mean) for x, row in points if row.latency is not None)
     # A cell that stands alone, as some of the papers' printed ones do, is a mark without a line and without a name.
     name = label if len(drawn) > 1 else None
-    axes.plot([x for x, _ in drawn], [y for _, y in drawn], "o-", markersize=3, linewidth=1, label=name)
+    axes.plot([x for x, _ in drawn], [y for _, y in drawn], "o-", color=colour, markersize=3, linewidth=1, label=name)
 
 
 def _draw_throughput(rows: Sequence[Row], path: Path, caption: str) -> None:
@@ -210,12 +218,15 @@ def _draw_hops(rows: Sequence[Row], path: Path, caption: str) -> None:
     timed = [row for row in rows if row.latency is not None and not row.cell.flooding]
     matches = sorted({row.cell.match_percent for row in timed}, reverse=True) or [100]
     figure, panels = _figure(3.6 * len(matches) + 0.6, 3.8, 1, len(matches))
+    rates = _colours(row.cell.per_second for row in timed)
     for axes, match in zip(panels[0], matches, strict=True):
         own = [row for row in timed if row.cell.match_percent == match]
         size = max((row.cell.size for row in own), default=0)
         for rate in sorted({row.cell.per_second for row in own}):
-            points = [(row.hops, row) for row in own if row.cell.per_second == rate and row.cell.size == size]
-            _line(axes, points, f"{rate:g}/s")
+            points: list[tuple[float, Row]] = [
+                (row.hops, row) for row in own if row.cell.per_second == rate and row.cell.size == size
+            ]
+            _line(axes, points, f"{rate:g}/s", rates[rate])
         axes.set_title(f"match {match} %, {size} bytes", loc="left", fontsize=10)
         axes.set_xlabel("brokers on the way")
         axes.set_ylabel("mean latency (ms)")
