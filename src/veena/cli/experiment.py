@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veena.cli import experiment_latency
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,6 +28,7 @@ GENERATED = (500, 3000)
 CLUSTER = 8
 
 experiment = typer.Typer(help="Run an experiment of the papers again.", no_args_is_help=True)
+experiment.command("latency")(experiment_latency.latency)
 
 
 def register(app: typer.Typer) -> None:
