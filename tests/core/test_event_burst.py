@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -41,6 +42,21 @@ def shown(frame: EventFrame) -> tuple[object, ...]:
     return (*(getattr(frame, name) for name in names), bytes(frame.tail))
 
 
+def events_of(feed: Callable[[bytes], Sequence[object]], data: bytes) -> list[object] | None:
+    """What a decoder reads, event by event; None where it refuses to."""
+    try:
+        found = feed(data)
+    except RemoteProtocolError:
+        return None
+    events: list[object] = []
+    for each in found:
+        if isinstance(each, EventBurst):
+            events += map(shown, each.frames())
+        elif isinstance(each, tuple) and isinstance(each[1], EventFrame):
+            events.append(shown(each[1]))
+    return events
+
+
 def test_events_that_are_alike_are_one_burst() -> None:
     """Only sequence, time of publication and body may differ."""
     frames = [event(number, body=b"y" * number, now_ns=number * 10) for number in range(1, 40, 3)]
@@ -51,26 +67,47 @@ def test_events_that_are_alike_are_one_burst() -> None:
     assert burst.data == data_of(frames)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        event(9, topic="orders"),
-        event(9, stamp=8),
-        event(9, priority=5),
-        event(2),
-        event(1),
-        CODEC.frame(Event(topic="quotes", ttl=1.0, event_id=EventId("p", 5, 7, 9))),
-        CODEC.frame(Event(topic="quotes", event_id=EventId("q", 5, 7, 9))),
-        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 6, 7, 9))),
-        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), reliable=True),
-        CODEC.frame(Event(topic="quotes", integer=4, event_id=EventId("p", 5, 7, 9))),
-        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), origin=ORIGIN),
-        CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), to_serve=1),
-    ],
-)
+#: None of them goes on from events 1 and 2.
+OTHERS = [
+    event(9, topic="orders"),
+    event(9, stamp=8),
+    event(9, priority=5),
+    event(2),
+    event(1),
+    CODEC.frame(Event(topic="quotes", ttl=1.0, event_id=EventId("p", 5, 7, 9))),
+    CODEC.frame(Event(topic="quotes", event_id=EventId("q", 5, 7, 9))),
+    CODEC.frame(Event(topic="quotes", event_id=EventId("p", 6, 7, 9))),
+    CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), reliable=True),
+    CODEC.frame(Event(topic="quotes", integer=4, event_id=EventId("p", 5, 7, 9))),
+    CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), origin=ORIGIN),
+    CODEC.frame(Event(topic="quotes", event_id=EventId("p", 5, 7, 9)), to_serve=1),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
 def test_events_that_differ_are_not(other: EventFrame) -> None:
     found = bursts_of(data_of([event(1), event(2), other]))
     assert [burst.count for burst in found] == [2, 1]
+
+
+@pytest.mark.parametrize("other", [*OTHERS, event(3), event(3, body=bytes(400)), event(3, body=bytes(60_000))])
+def test_an_event_alone_in_its_read_is_what_it_is_after_any_other(other: EventFrame) -> None:
+    """However little is looked at where it is like the one before."""
+    decoder = Decoder(CODEC)
+    for each in (event(1), event(2), other, event(4), other):
+        (found,) = decoder.feed_bursts(data_of([each]))
+        assert isinstance(found, EventBurst)
+        assert (found.count, found.first_sequence, found.last_sequence) == (1, each.sequence, each.sequence)
+        assert (bytes(found.data), shown(found.first)) == (data_of([each]), shown(each))
+        assert (found.like.id[:3], found.like.flags) == (each.id[:3], each.flags)
+        assert found.like.tail[: each.publisher_length] == each.tail[: each.publisher_length]
+
+
+def test_a_lone_event_that_is_too_long_is_refused() -> None:
+    decoder = Decoder(CODEC, max_frame=1000)
+    decoder.feed_bursts(data_of([event(1)]))
+    with pytest.raises(RemoteProtocolError, match="1000"):
+        decoder.feed_bursts(data_of([event(2, body=bytes(1000))]))
 
 
 def test_reads_may_be_cut_anywhere() -> None:
@@ -111,18 +148,12 @@ def test_a_broken_frame_in_a_burst_is_refused_as_any_other(at: int) -> None:
     for value in (0, 1, 0x7F, 0xFF):
         broken = bytearray(good + good[length:] + data_of([event(3)]))
         broken[2 * length + at] = value
-        try:
-            plain: list[object] | None = [
-                shown(frame) for _, frame in Decoder(CODEC).feed(bytes(broken)) if isinstance(frame, EventFrame)
-            ]
-        except RemoteProtocolError:
-            plain = None
-        if plain is None:
-            with pytest.raises(RemoteProtocolError):
-                Decoder(CODEC).feed_bursts(bytes(broken))
-        else:
-            found = bursts_of(bytes(broken))
-            assert [shown(frame) for burst in found for frame in burst.frames()] == plain
+        assert events_of(Decoder(CODEC).feed_bursts, bytes(broken)) == events_of(Decoder(CODEC).feed, bytes(broken))
+        # The same where it comes alone, after events that it resembles.
+        decoder = Decoder(CODEC)
+        decoder.feed_bursts(good)
+        alone = bytes(broken[2 * length : 3 * length])
+        assert events_of(decoder.feed_bursts, alone) == events_of(Decoder(CODEC).feed, alone)
 
 
 def test_a_burst_as_its_receivers_get_it() -> None:

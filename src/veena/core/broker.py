@@ -38,9 +38,11 @@ from veena.core.broker_statistics import BrokerStatistics
 from veena.core.connection import check_record, establish
 from veena.core.contacts import make_contacts
 from veena.core.courier import Courier
+from veena.core.decisions import Receivers
 from veena.core.discovery import Discovery
 from veena.core.disk import Disk, Identity
 from veena.core.dissemination import ConnectionTable
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
 from veena.core.events import Events
 from veena.core.frames import (
@@ -161,7 +163,7 @@ class Broker:
             Goodbye: self._on_goodbye,
             Routed: self._on_routed,
             Refresh: self._on_refresh,
-            Interest: self._on_interest,
+            Interest: lambda link, frame, now: self.profiles.handle(frame, link.number, link.level, now),
             Have: self._on_have,
             Contacts: self.contacts.handle,
             **self.profiles.beyond.frame_handlers(),
@@ -179,6 +181,13 @@ class Broker:
         self._inputs[kind](given, now_ns)
         self.was_plain = kind is PublishBatch and not self._is_stirred and self.events.publishers.was_plain
         return self._take_effects() if self.was_plain else self._flush(now_ns)
+
+    def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
+        """`handle` for a burst like one before: who gets it as it came; None, and nothing has changed, for others."""
+        if self._is_stirred:
+            return None
+        self.profiles.leases.now_ns, self._have_events_passed = now_ns, True
+        return self.events.publishers.again(session, burst, now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
         self.profiles.leases.now_ns = now_ns
@@ -361,9 +370,6 @@ class Broker:
         # All links of a cluster bring the same claims, so most are no news.
         is_news = self.profiles.handle_claims(frame, link.number, link.level)
         self._is_stirred = self._is_stirred or is_news or self._have_events_passed
-
-    def _on_interest(self, link: Link, frame: Interest, now_ns: int) -> None:
-        self.profiles.handle(frame, link.number, link.level, now_ns)
 
     def _tell_everything(self, link: Link, now_ns: int) -> None:
         self.contacts.tell_everything(link, now_ns)

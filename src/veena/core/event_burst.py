@@ -32,6 +32,7 @@ SIZES_OFFSET, SIZES_END, ORIGIN_OFFSET = 40, 46, 50
 _SIZES = struct.Struct(">HI")
 #: Section, header, what lies between them, lengths.
 _Parts = tuple[bytes, bytes, bytes, bytes]
+_Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 
 def _no_shape(data: bytes, offset: int) -> tuple[Any, ...]:
@@ -104,10 +105,14 @@ class EventBurst:
             offset += length
         return found
 
-    def stamped(self, origin: bytes) -> EventBurst:
-        """The same as its receivers get it, from a broker at `origin`: frames of this version without a number."""
+    def is_stamped(self, origin: bytes) -> bool:
+        """Whether its frames are what receivers get from a broker at `origin`: of this version and without a number."""
         _, version, _, _, number = HEADER.unpack_from(self.data)
-        if self.like.origin == origin and version == VERSION and not number:
+        return self.like.origin == origin and version == VERSION and not number
+
+    def stamped(self, origin: bytes) -> EventBurst:
+        """The same as its receivers get it, from a broker at `origin`."""
+        if self.is_stamped(origin):
             return self
         data = bytearray(self.data)
         offset = 0
@@ -124,15 +129,34 @@ class EventBurst:
 class BurstReader:
     """Finds bursts in what one stream brings. An event like one that came before is known by its header and section."""
 
-    __slots__ = ("_likes", "_shapes", "codec")
+    __slots__ = ("_last", "_likes", "_shapes", "codec")
 
     def __init__(self, codec: EventCodec) -> None:
         self.codec = codec
         #: By the lengths of publisher and matching section, as they stand in the frame: how to take it apart, and the
         #: bytes before its body.
-        self._shapes: dict[bytes, tuple[Callable[[bytes, int], tuple[Any, ...]], int]] = {}
+        self._shapes: dict[bytes, tuple[_Unpack, int]] = {}
         #: By the parts of a frame that must be the same.
         self._likes: dict[_Parts, EventFrame] = {}
+        #: How the last frame was taken apart, what came of it, and an event that it was like.
+        self._last: tuple[_Unpack, int, _Parts, EventFrame] | None = None
+
+    def lone(self, data: bytes) -> EventBurst | None:
+        """The event that is all of `data`, if it is like the last one that was read; None for everything else.
+
+        It tells nothing that `read` does not. At a steady pace a read brings one event, and between two of them other
+        programs have had the caches: then what counts is how little is touched.
+        """
+        if self._last is None:
+            return None
+        unpack, fixed, parts, like = self._last
+        size = len(data)
+        if not fixed <= size <= self.codec.max_frame:
+            return None
+        length, header, sequence, lengths, body, rest, matching = unpack(data, 0)
+        if length != size or size != fixed + body or (matching, header, rest, lengths) != parts:
+            return None
+        return EventBurst(like, sequence, 1, sequence, data, self.codec)
 
     def read(self, data: bytes, start: int, end: int, length: int, flags: int) -> EventBurst:
         """The burst that begins with the frame of `length` bytes at `start`; `data` is looked at up to `end`."""
@@ -156,6 +180,7 @@ class BurstReader:
             _, header, last, lengths, _, rest, matching = unpack(data, start)
             like = self._keep((matching, header, rest, lengths), first)
         parts, longest = (matching, header, rest, lengths), codec.max_frame
+        self._last = (unpack, fixed, parts, like)
         count, offset, sequence = 1, start + length, last
         while end - offset >= fixed:
             length, header, number, lengths, body, rest, matching = unpack(data, offset)
@@ -180,7 +205,7 @@ class BurstReader:
         like.tail = bytes(first.tail[: first.publisher_length + first.matching_length])
         return like
 
-    def _shape(self, like: EventFrame) -> tuple[Callable[[bytes, int], tuple[Any, ...]], int]:
+    def _shape(self, like: EventFrame) -> tuple[_Unpack, int]:
         """A frame taken apart into what may differ and what must not.
 
         length | version to stamp | sequence | two lengths | body length | origin to the mark of the section | section

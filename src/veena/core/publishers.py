@@ -32,7 +32,8 @@ from veena.errors import InvalidEvent
 
 #: What a session's events were like, as far as it is remembered who gets them.
 MAX_GRANTS = 1024
-Grants = dict[EventFrame, tuple[Stream, Receivers]]
+#: Their stream, who gets them, and whether they go out as they came: the same for all that are like the one event.
+Grants = dict[EventFrame, tuple[Stream, Receivers, bool]]
 
 
 class Publishers:
@@ -119,6 +120,14 @@ class Publishers:
                     self._long_way(session, frame, now_ns)
                 grants = self._grants(session)
 
+    def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
+        """Take a best-effort burst about whose like everything was decided before, and that can go out as it came; who
+        is to be handed it. None, and nothing has changed, for any other."""
+        like, granted = burst.like, self._granted.get(session)
+        if granted is None or like not in granted[1] or not granted[1][like][2] or granted[0] != self._plain.state():
+            return None
+        return self._short_way(session, like, burst, granted[1], now_ns)
+
     def _grants(self, session: int) -> Grants:
         """By what an event of this session is like: its stream and who gets it, as long as nothing has changed."""
         state = self._plain.state()
@@ -163,7 +172,7 @@ class Publishers:
         )
         granted = grants.get(like)
         if granted is not None:
-            stream, receivers = granted
+            stream, receivers, _ = granted
             if self._latest[session, stream[2]] >= (like.timestamp, first):
                 return None
         else:
@@ -173,7 +182,7 @@ class Publishers:
                 return None
             stream, receivers = found, wanted
             if burst is not None and len(like.tail) < COPY_BELOW:
-                grants[like] = (stream, receivers)
+                grants[like] = (stream, receivers, burst.is_stamped(self._origin_bytes))
         place = (like.timestamp, last)
         if receivers:
             receivers = self._hand_over(stream, like, first, place, count, receivers, burst, now_ns)

@@ -328,6 +328,10 @@ class Decoder:
         """The same for a broker that listens to a client: events in bursts, and no numbers."""
         if self._error is not None:
             raise RemoteProtocolError(str(self._error), self._error.reply)
+        if self._bursts is not None and not self._partial and len(data) <= self._max_frame:
+            lone = self._bursts.lone(data)
+            if lone is not None:
+                return [lone]
         try:
             return self._find_bursts(data)
         except RemoteProtocolError as error:

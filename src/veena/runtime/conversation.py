@@ -41,7 +41,7 @@ from veena.core.wire_header import VERSION, VERSION_LOW
 from veena.errors import AccessDenied, InvalidEvent, RemoteProtocolError, VeenaError
 from veena.event import EventId
 from veena.runtime.access_events import Action
-from veena.runtime.conversation_asks import HANDLERS, had_of, publish_all
+from veena.runtime.conversation_asks import HANDLERS, had_of, publish_again, publish_all
 from veena.runtime.limits import Bucket, Limits
 from veena.runtime.rights import Rights
 from veena.runtime.staging_asks import Incoming, abandon
@@ -99,6 +99,8 @@ class Conversation:
         self.subscriptions = Subscribed()
         #: What went over its connection, and how far away it is.
         self.traffic = Traffic()
+        #: What its last read was like, if that was best-effort events alone, all alike, which it may publish.
+        self.usual: EventFrame | None = None
         #: What the next event frame is: a request, or a question whether it is wanted.
         self.about: AskRequest | AskWatch | None = None
         #: The events to be staged that are coming in.
@@ -121,25 +123,8 @@ class Conversation:
         house.begin()
         try:
             frames = self._decoder.feed_bursts(data if isinstance(data, bytes) else bytes(data))
-            events = 0
-            bursts: list[EventBurst] = []
-            for frame in frames:
-                if type(frame) is EventBurst:
-                    events += frame.count
-                    bursts.append(frame)
-                    continue
-                if bursts:
-                    publish_all(self, bursts)
-                    bursts = []
-                assert isinstance(frame, Frame)
-                self._heed(frame)
-                if self.has_ended():
-                    return
-            if bursts:
-                publish_all(self, bursts)
-            if self.has_ended():
-                return
-            if frames:
+            events = (len(frames) == 1 and publish_again(self, frames[0])) or self._take(frames)
+            if frames and not self.has_ended():
                 self._heard = house.clock()
                 self.traffic.published += events
                 if events and self._buckets != (None, None):
@@ -152,6 +137,27 @@ class Conversation:
             self.end("protocol", str(error))
         finally:
             house.finish()
+
+    def _take(self, frames: Sequence[Frame | EventBurst]) -> int:
+        """What one read brought, in its order; how many events were among it."""
+        events = 0
+        bursts: list[EventBurst] = []
+        for frame in frames:
+            if type(frame) is EventBurst:
+                events += frame.count
+                bursts.append(frame)
+                continue
+            if bursts:
+                publish_all(self, bursts)
+                bursts = []
+            assert isinstance(frame, Frame)
+            self.usual = None
+            self._heed(frame)
+            if self.has_ended():
+                return events
+        if bursts:
+            publish_all(self, bursts)
+        return events
 
     def closed(self, reason: str) -> None:
         if not self._is_over:
@@ -194,11 +200,6 @@ class Conversation:
         return self._is_over
 
     # --- the beginning ---
-
-    @property
-    def batches(self) -> bool:
-        """Whether events may be given in batches: records are made of events one by one."""
-        return self.house.batches
 
     def _heed(self, frame: Frame) -> None:
         handler = HANDLERS.get(type(frame))

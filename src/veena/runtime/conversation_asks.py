@@ -86,16 +86,30 @@ def publish(who: Conversation, frame: EventFrame) -> None:
         who.give(Publish(who.session, frame))
 
 
+def publish_again(who: Conversation, frame: Frame | EventBurst) -> int:
+    """Publish what is like the read before it, if nothing has to be decided anew; how many events it was, or 0."""
+    if type(frame) is not EventBurst or frame.like is not who.usual:
+        return 0
+    receivers = who.house.driver.again(who.session, frame)
+    if receivers is None:
+        return 0
+    if receivers:
+        who.house.deliver_burst(frame, receivers)
+    return frame.count
+
+
 def publish_all(who: Conversation, bursts: list[EventBurst]) -> None:
     """The events of a read, as far as nothing else came between them: in one go where nothing stands against it."""
+    who.usual = None
     if who.incoming is not None:
         bursts = take(who, bursts)
-    elif len(bursts) == 1 and who.batches and _is_allowed(who, bursts[0]):
-        who.house.driver.give(PublishBatch(who.session, bursts))  # a lonely event, by the shortest way
+    elif len(bursts) == 1 and who.house.batches and _is_allowed(who, bursts[0]):
+        who.usual = None if bursts[0].like.flags & RELIABLE else bursts[0].like
+        who.house.driver.give(PublishBatch(who.session, bursts))
         return
     batch: list[EventBurst] = []
     for burst in bursts:
-        if who.batches and _is_allowed(who, burst):
+        if who.house.batches and _is_allowed(who, burst):
             batch.append(burst)
             continue
         if batch:

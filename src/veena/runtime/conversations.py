@@ -48,8 +48,10 @@ from veena.core.client_frames import (
     TellWanted,
 )
 from veena.core.client_frames import Pause as PauseFrame
+from veena.core.decisions import Receivers
 from veena.core.discovery_boundary import Advertised, AdvertRefused, Answer, QueryRefused
 from veena.core.disk import Identity
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import (
     COPY_BELOW,
     LATE,
@@ -91,6 +93,9 @@ class Gives(Protocol):
 
     def give(self, given: Input) -> None:
         """Hand an input to the core; `tell` is called with what that has for clients."""
+
+    def again(self, session: int, burst: EventBurst) -> Receivers | None:
+        """Who gets a burst like one before it, if nothing else follows from it; None where it has to be given."""
 
     def new_session(self) -> int:
         """A number that no session has had."""
@@ -216,7 +221,7 @@ class Conversations:
         sessions, tellers = self.sessions, self._tellers
         for effect in effects:
             if type(effect) is DeliverBurst:
-                self._deliver_burst(effect)
+                self.deliver_burst(effect.burst, effect.receivers)
                 continue
             if type(effect) is Deliver:
                 self._deliver(effect)
@@ -289,11 +294,10 @@ class Conversations:
         if not self._handed % SAMPLED:
             self.audience.sample(frame, len(effect.receivers))
 
-    def _deliver_burst(self, effect: DeliverBurst) -> None:
+    def deliver_burst(self, burst: EventBurst, receivers: Receivers) -> None:
         """All of it or nothing: what decides whether a client may read it is the same in all of its events."""
-        burst = effect.burst
         data, sessions, dirty = burst.data, self.sessions, self._dirty
-        for session, found in effect.receivers:
+        for session, found in receivers:
             who = sessions.get(session)
             if who is None:
                 continue
@@ -309,7 +313,7 @@ class Conversations:
             self._delivered += burst.count
         self._handed += 1
         if not self._handed % SAMPLED:
-            self.audience.sample(burst.first, burst.count * len(effect.receivers))
+            self.audience.sample(burst.first, burst.count * len(receivers))
 
     def _parts(self, frame: EventFrame) -> tuple[bytes | memoryview, ...]:
         """An event as bytes, for everybody: a short one in one piece."""
@@ -355,7 +359,7 @@ class Conversations:
             for who in dirty:
                 who.write_out()
         self._depth -= 1
-        if not self._depth:
+        if self._later and not self._depth:
             self._schedule()
 
     def dirty(self, who: Conversation) -> None:
@@ -372,7 +376,7 @@ class Conversations:
             self._schedule()
 
     def _schedule(self) -> None:
-        if self._later and not self._is_scheduled:
+        if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._give_later)
 

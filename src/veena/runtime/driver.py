@@ -37,7 +37,9 @@ from veena.core.boundary import (
 )
 from veena.core.broker import Broker
 from veena.core.broker_statistics import BrokerStatistics
+from veena.core.decisions import Receivers
 from veena.core.disk import Disk, Identity
+from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventCodec
 from veena.core.settings import Settings
 from veena.core.stage_boundary import StagedHeld, StagedReleased, StageEffect
@@ -147,6 +149,19 @@ class Driver:
         else:
             self._run(given)
 
+    def again(self, session: int, burst: EventBurst) -> Receivers | None:
+        """The short form of `give` for a burst like one before it: who gets it, and nothing else follows; None where it
+        has to be given."""
+        if self._is_busy or self._is_over or self.recorder is not None:
+            return None
+        try:
+            receivers = self.broker.again(session, burst, self._clock())
+        except Exception as error:
+            self._fail(error)
+            raise
+        self._inputs += receivers is not None
+        return receivers
+
     def take(self, answers: Sequence[FromDisk]) -> None:
         """What the disk answered."""
         for answer in answers:
@@ -201,9 +216,7 @@ class Driver:
             if self._queue:
                 self._catch_up()
         except Exception as error:
-            self._is_over = True
-            self.log.failure("the broker has broken its own rules and stops", error)
-            self.on_failure(error)
+            self._fail(error)
             raise
         finally:
             self._is_busy = False
@@ -212,6 +225,11 @@ class Driver:
             asyncio.get_running_loop().call_soon(self._arm)
         if wrong is not None:
             raise wrong
+
+    def _fail(self, error: Exception) -> None:
+        self._is_over = True
+        self.log.failure("the broker has broken its own rules and stops", error)
+        self.on_failure(error)
 
     def _catch_up(self) -> None:
         """What came up meanwhile."""

@@ -99,7 +99,10 @@ class TcpStream(asyncio.Protocol):
         if self._is_closing or self._transport is None:
             return
         try:
-            self._write(parts, self._transport.write)
+            if len(parts) == 1:
+                self._transport.write(parts[0])
+            else:
+                self._write(parts, self._transport.write)
         except RuntimeError:
             # The connection has failed, and this side is told in a moment. uvloop raises where asyncio keeps silent.
             self._is_closing = True
@@ -109,9 +112,7 @@ class TcpStream(asyncio.Protocol):
 
     @staticmethod
     def _write(parts: Sequence[Bytes], write: Callable[[Bytes], None]) -> None:
-        if len(parts) == 1:
-            write(parts[0])
-        elif max(map(len, parts), default=0) < WRITE_ALONE:
+        if max(map(len, parts), default=0) < WRITE_ALONE:
             write(b"".join(parts))
         else:
             start = 0
