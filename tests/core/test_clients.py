@@ -102,7 +102,7 @@ def test_a_reachable_client_is_told_like_any_want() -> None:
 
 
 def test_what_an_event_needs_is_asked_at_the_end() -> None:
-    """PRF-03: needs video is not matched to a pager; a profile that lacks the clearance is not matched."""
+    """PRF-03, SEC-03, FUT-05: needs video is not matched to a pager, nor what is secret to who lacks the clearance."""
     clients = Clients(HOST)
     clients.open(1, "pager", attributes={"device": "pager"})
     clients.open(2, "desk", attributes={"device": "desktop", "clearances": "secret, staff"})

@@ -319,8 +319,8 @@ def test_an_upstream_that_goes_takes_its_claims_with_it() -> None:
 
 
 def test_a_waiting_copy_is_taken_back() -> None:
-    """DUP-06: what waits for room on a link is taken back when its hop changes, all of it for that unit: the copy and
-    what cancels it have met."""
+    """DUP-06, FUT-12: what waits for room on a link is taken back when its hop changes, all of it for that unit: the
+    copy and what cancels it have met."""
     host, up, down = relay(4, 5)
     other = peer(host, 3)
     other.links_to(4)

@@ -30,8 +30,8 @@ async def found_by(client: Client, name: str) -> Found:
 
 
 def test_one_copy_enters_a_domain_of_two_clusters() -> None:
-    """DIS-08, DIS-13, AGG-01, AGG-02, AGG-07, FIX-30: the services of a domain serve all of its clusters, and by one
-    subscription for all applications of the other domain nothing crosses that no one wants."""
+    """ORD-03, DIS-08, DIS-13, AGG-01, AGG-02, AGG-07, FIX-30: the services of a domain serve all of its clusters, and
+    by one subscription for all applications of the other domain nothing crosses that no one wants."""
 
     async def main() -> None:
         async with veena.testing.network(SHAPE) as net, AsyncExitStack() as stack:

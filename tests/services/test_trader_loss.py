@@ -84,7 +84,7 @@ asyncio.run(main())
 
 
 def test_an_application_that_is_killed_vanishes_with_its_lease() -> None:
-    """DIS-02: without a word of goodbye."""
+    """DIS-02, FUT-13: without a word of goodbye."""
 
     async def main() -> None:
         async with veena.testing.broker() as url, connect(url) as user:
