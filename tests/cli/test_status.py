@@ -17,6 +17,7 @@ from tests.cli.command import veena
 from tests.runtime.processes import Started, until
 from tests.runtime.processes import veena as started
 from veena import __version__, blocking
+from veena.errors import Refused
 from veena.runtime.store_file import FILE_NAME
 
 NETWORK = """
@@ -191,3 +192,25 @@ def test_check_looks_at_the_store_and_repairs_it(tmp_path: Path) -> None:
     assert json.loads(found.out)["repaired"] == ["log 1 was given up"]
     assert json.loads(veena("broker", "check", "--config", str(config), "--json").out)["ok"]
     assert "holds no store" in veena("broker", "check", "--data", str(tmp_path / "nowhere")).err
+
+
+def test_a_quota_is_checked_and_what_it_refused_is_shown(tmp_path: Path) -> None:
+    """AGG-07."""
+    config = tmp_path / "b.toml"
+    text = '[broker]\nlisten = ["veena://127.0.0.1:0"]\n[limits]\nbroker_constraints = {}\n'
+    config.write_text(text.format(0))
+    found = veena("broker", "check", "--config", str(config))
+    assert found.code == 1 and "line 4, [limits] broker_constraints: is 0" in found.out + found.err
+    config.write_text(text.format(1))
+    assert veena("broker", "check", "--config", str(config)).code == 0
+    with started("broker", "run", "--config", str(config)) as broker:
+        url = broker.line().split()[-1]
+        with blocking.connect(url, client_id="alice") as alice:
+            alice.subscribe(topic="quotes")
+            assert "!" not in veena("status", url).out.split("subs:")[0]
+            with pytest.raises(Refused, match="broker_constraints = 1"):
+                alice.subscribe(topic="news")
+            told = json.loads(veena("status", url, "--json").out)
+            assert (told["subscriptions"], told["told"], told["over_quota"]) == (1, [1, 1, 1], 1)
+            assert "1 -1!" in veena("status", url).out
+        assert broker.end() == 0

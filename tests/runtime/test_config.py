@@ -30,6 +30,7 @@ level = "loud"
 [tls]
 certificate = "nowhere.pem"
 """
+QUOTAS = "[limits]\nbroker_constraints = {}\nunit_constraints = {}\n"
 
 
 def faults(text: str, base: Path | None = None) -> list[str]:
@@ -66,6 +67,16 @@ def test_every_fault_is_named_with_its_line() -> None:
     assert any("write one of 'debug'" in fault for fault in found)
 
 
+def test_quotas_reach_the_core() -> None:
+    """AGG-07: large by default, and each under its own name; what cannot be is named with its line and what can."""
+    default, given = load_config().settings(), parse_config(QUOTAS.format(7, 9)).settings()
+    assert (default.max_broker_constraints, default.max_unit_constraints) == (125_000, 400_000)
+    assert (given.max_broker_constraints, given.max_unit_constraints) == (7, 9)
+    few, many = faults(QUOTAS.format(0, 1 << 30))
+    assert few.startswith("b.toml: line 2, [limits] broker_constraints: is 0; expected int >= 1")
+    assert many.startswith("b.toml: line 3, [limits] unit_constraints: is 1073741824; expected int <= 1048576")
+
+
 @pytest.mark.parametrize(
     ("text", "line"), [("[broker\n", 1), ("[broker]\nname = \n", 2), ("\n\n[a]\n[a]\n", 4), ('x = "\n', 1)]
 )
@@ -96,6 +107,9 @@ def test_what_is_no_toml_is_named_with_its_line(text: str, line: int) -> None:
         '[auth]\nusers_file = "nowhere"',
         '[broker]\nnetwork = "nowhere.toml"\nlabel = "x"',
         "[limits]\nconnections = true",
+        "[limits]\nbroker_constraints = 0",
+        "[limits]\nunit_constraints = 1048577",
+        '[limits]\nunit_constraints = "all"',
     ],
 )
 def test_bad_values_are_refused(text: str) -> None:

@@ -153,8 +153,10 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
         "uptime_s": told["uptime_s"],
         "clients": told["clients"]["clients"],
         "subscriptions": broker["profiles"]["subscriptions"],
+        "over_quota": broker["profiles"].get("over_quota", 0),
         "durable": broker["durables"]["durables"],
         "profiles": broker["profiles"]["rows"],
+        "told": broker["profiles"].get("climbing", []),
         "links": sum(link["state"] == "open" for link in links),
         "suspected": sum(link["state"] == "suspected" for link in links),
         "events_in": broker["origin"]["accepted"] + broker["router"]["copies_in"],
@@ -279,7 +281,8 @@ def _table(rows: list[dict[str, Any]], rates: dict[str, dict[str, float]], witho
     for each in cells:
         table.add_row(*(text for name, text in each.items() if name not in without))
     table.caption = (
-        "subs: subscriptions here (d: durable); profiles: those told by others as well, and some that are over;"
+        "subs: subscriptions here (d: durable, !: refused by a quota);"
+        " profiles: those told by others as well, and some that are over;"
         " in: accepted and from links;"
         " out: delivered and to links; waiting: events for units / links / clients / the disk; ?: suspected"
     )
@@ -296,7 +299,7 @@ def _cells(row: dict[str, Any], rate: dict[str, float]) -> dict[str, str]:
         "version": escape(row["version"]),
         "up": _span(row["uptime_s"]),
         "clients": str(row["clients"]),
-        "subs": str(row["subscriptions"]) + (f" +{row['durable']}d" if row["durable"] else ""),
+        "subs": _subscriptions(row),
         "profiles": str(row["profiles"]),
         "links": str(row["links"]) + (f" [red]+{row['suspected']}?[/]" if row["suspected"] else ""),
         "in": _count(row["events_in"], rate.get("events_in")),
@@ -305,6 +308,11 @@ def _cells(row: dict[str, Any], rate: dict[str, float]) -> dict[str, str]:
         "waiting": "/".join(str(waiting[name]) for name in ("units", "links", "clients", "disk")),
         "memory": "?" if row["memory_bytes"] is None else _bytes(row["memory_bytes"]),
     }
+
+
+def _subscriptions(row: dict[str, Any]) -> str:
+    durable = f" +{row['durable']}d" if row["durable"] else ""
+    return f"{row['subscriptions']}{durable}" + (f" [red]-{row['over_quota']}![/]" if row["over_quota"] else "")
 
 
 def _count(number: int, rate: float | None) -> str:

@@ -168,8 +168,17 @@ class Clients:
     def next_wakeup(self) -> int | None:
         return self._lingering[0][0] if self._lingering else None
 
-    def subscribe(self, session: int, subscription: int, engine: str, constraint: Constraint, scope: int) -> Want:
-        """Store a subscription; raise InvalidConstraint, or LocalProtocolError where the numbers are wrong."""
+    def subscribe(
+        self,
+        session: int,
+        subscription: int,
+        engine: str,
+        constraint: Constraint,
+        scope: int,
+        admit: Callable[[Want], None] = lambda want: None,
+    ) -> Want:
+        """Store a subscription; raise InvalidConstraint, or LocalProtocolError where the numbers are wrong or where
+        what it asks for is not admitted."""
         found = self._sessions.get(session)
         if found is None:
             raise LocalProtocolError(f"session {session} is not open")
@@ -188,6 +197,7 @@ class Clients:
         if session < 0 and found.reach:
             raise LocalProtocolError(f"session {session} tells where {found.client_id} is, and asks for nothing else")
         want = self._share(make_want(engine, constraint, scope))
+        admit(want)
         slot = (want.kind, want.scope)
         if slot not in self._engines:
             self._engines[slot] = create_engine(want.kind)

@@ -60,6 +60,15 @@ class CoverSet:
         """How often it was counted."""
         return 1 + self._repeats.get(want.key, 0) if want in self else 0
 
+    def displaced(self, want: Want) -> list[Want] | None:
+        """The wants that would be told no longer if this one came; None where it would not be told itself."""
+        if want in self:
+            return None
+        bucket = self._bucket(want)
+        if self._is_crowded(bucket, want):
+            return []
+        return _narrower(bucket, want) if _cover(bucket, want) is None else None
+
     def _is_held(self, want: Want) -> bool:
         bucket = self._buckets.get(want.bucket)
         return bucket is not None and want.key in bucket.held
@@ -113,15 +122,14 @@ class CoverSet:
 
     def _place(self, bucket: _Bucket, want: Want) -> bool:
         """Tell a want or hold it back."""
-        if len(bucket.told) > self._compared or _work(bucket, want) > MAX_WORK:
+        if self._is_crowded(bucket, want):
             self._tell(bucket, want)
             return True
-        for other in bucket.told.values():
-            # Of two that cover each other the lower key is told, whichever came first.
-            if covers(other, want) and not (want.key < other.key and covers(want, other)):
-                bucket.held[want.key] = (want, other.key)
-                return False
-        narrower = [other for other in bucket.told.values() if covers(want, other)]
+        cover = _cover(bucket, want)
+        if cover is not None:
+            bucket.held[want.key] = (want, cover)
+            return False
+        narrower = _narrower(bucket, want)
         self._tell(bucket, want)
         for other in narrower:
             self._untell(bucket, other.key)
@@ -130,6 +138,10 @@ class CoverSet:
                 if by == other.key:
                     bucket.held[key] = (held, want.key)
         return True
+
+    def _is_crowded(self, bucket: _Bucket, want: Want) -> bool:
+        """Whether it would be too much to compare a want with all others."""
+        return len(bucket.told) > self._compared or _work(bucket, want) > MAX_WORK
 
     def _tell(self, bucket: _Bucket, want: Want) -> None:
         bucket.told[want.key] = want
@@ -153,6 +165,20 @@ class CoverSet:
         assert all(want.kind == TOPIC for want in alone)
         assert told + len(alone) == len(self.told), "every want is told or held back"
         assert all(repeats > 0 for repeats in self._repeats.values())
+
+
+def _cover(bucket: _Bucket, want: Want) -> bytes | None:
+    """The key of the told want that stands for this one too, if there is one."""
+    for other in bucket.told.values():
+        # Of two that cover each other the lower key is told, whichever came first.
+        if covers(other, want) and not (want.key < other.key and covers(want, other)):
+            return other.key
+    return None
+
+
+def _narrower(bucket: _Bucket, want: Want) -> list[Want]:
+    """The told wants that this one would stand for."""
+    return [other for other in bucket.told.values() if covers(want, other)]
 
 
 def _work(bucket: _Bucket, want: Want) -> int:

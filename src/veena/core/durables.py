@@ -132,12 +132,15 @@ class Durables:
         self._next_number = 1 + max((*numbers, *entries), default=0)
         for registered in disk.registered.values():
             if registered.state != STANDBY:
-                self._add(restored(registered, disk, entries), now_ns)
+                self._add(restored(registered, disk, entries), True, now_ns)
 
     # --- coming and going ---
 
-    def subscribe(self, given: Subscribe, client_id: str, version: int, is_elsewhere: bool, now_ns: int) -> Durable:
-        """Attach a session to a durable subscription, which is made if it is not here."""
+    def subscribe(
+        self, given: Subscribe, client_id: str, version: int, is_elsewhere: bool, now_ns: int, *, was_accepted: bool
+    ) -> Durable:
+        """Attach a session to a durable subscription, which is made if it is not here; for one that was accepted before
+        no quota holds."""
         is_passing = not given.durable
         name = given.durable or f"~past/{given.session}/{given.subscription}"
         if not 0 < len(name) <= MAX_NAME or not name.isprintable() or (name.startswith(INTERNAL) and not is_passing):
@@ -146,7 +149,7 @@ class Durables:
             raise LocalProtocolError(f"subscription {given.subscription} of {client_id}: the number is in use")
         durable = self.here.get((client_id, name))
         if durable is None:
-            durable = self._make(given, (client_id, name), version, is_elsewhere, now_ns)
+            durable = self._make(given, (client_id, name), version, is_elsewhere, was_accepted, now_ns)
         else:
             if (durable.engine, durable.constraint, durable.scope) != (given.engine, given.constraint, given.scope):
                 self._replace(durable, given, now_ns)
@@ -163,7 +166,9 @@ class Durables:
         self.handing.pump(durable)
         return durable
 
-    def _make(self, given: Subscribe, key: Key, version: int, is_elsewhere: bool, now_ns: int) -> Durable:
+    def _make(
+        self, given: Subscribe, key: Key, version: int, is_elsewhere: bool, was_accepted: bool, now_ns: int
+    ) -> Durable:
         if len(self.all) >= MAX_DURABLES:
             raise LocalProtocolError(f"this broker keeps {MAX_DURABLES} durable subscriptions already: try another one")
         start = self._log.next_offset
@@ -173,14 +178,14 @@ class Durables:
             ARRIVING if is_elsewhere else HOME, [Inbox(number, start, start) for number in numbers],
         )  # fmt: skip
         durable.is_passing, durable.made = not given.durable, version
-        self._add(durable, now_ns)
+        self._add(durable, was_accepted, now_ns)
         for number in numbers if given.durable else ():
             self._ledger.write(Reached(number, start))
         return durable
 
     def stand_in(self, given: Subscribe, key: Key, version: int, now_ns: int) -> Durable:
         """Be the home of a subscription in place of one that is out of reach (`standby`); nobody reads it yet."""
-        durable = self._make(given, key, version, True, now_ns)
+        durable = self._make(given, key, version, True, True, now_ns)
         self._save(durable)
         return durable
 
@@ -192,7 +197,7 @@ class Durables:
         self._next_number += 1
         return self._next_number - 1
 
-    def _add(self, durable: Durable, now_ns: int) -> None:
+    def _add(self, durable: Durable, was_accepted: bool, now_ns: int) -> None:
         """Want what it wants, in a session that does not end."""
         session = -durable.number
         inputs = (
@@ -200,7 +205,7 @@ class Durables:
             Subscribe(session, 1, durable.engine, durable.constraint, durable.scope),
         )
         for each in inputs:
-            refused = self._profiles.client(each, now_ns)
+            refused = self._profiles.client(each, now_ns, was_accepted)
             if refused:
                 self._profiles.client(ClientDown(session), now_ns)
                 raise LocalProtocolError(refused[0].reason)
@@ -219,7 +224,7 @@ class Durables:
         """Another constraint under the same name: what was kept stays."""
         session, old = -durable.number, durable.subscription
         new = Subscribe(session, old + 1, given.engine, given.constraint, given.scope)
-        refused = self._profiles.client(new, now_ns)
+        refused = self._profiles.client(new, now_ns, replaces=old)
         if refused:
             raise LocalProtocolError(refused[0].reason)
         self._profiles.client(Unsubscribe(session, old), now_ns)

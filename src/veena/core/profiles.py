@@ -24,6 +24,7 @@ from veena.core.interest_frames import STANDING, Claim, Digest, Have, Interest, 
 from veena.core.interest_table import InterestTable, frames, mark_key
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
+from veena.core.quota import Quota
 from veena.core.records import Records
 from veena.core.settings import Settings
 from veena.core.speaker import Speakers
@@ -48,6 +49,9 @@ class ProfileStatistics:
     transitions: tuple[int, ...]
     #: For each level of `speaks_for`: the wants that the unit tells, which are those that no other one covers.
     told: tuple[int, ...] = ()
+    #: The wants told of the broker, its cluster and its super-cluster, and the subscriptions that a quota refused.
+    climbing: tuple[int, ...] = ()
+    over_quota: int = 0
 
 
 class Profiles:
@@ -78,6 +82,7 @@ class Profiles:
         self.speakers = Speakers(
             network, self.table, settings.batch_ns, now_ns, self.leases.knows_all, self.claims.is_apart, incarnation
         )
+        self.quota = Quota(network, settings, self.table, self.speakers)
         self.claimant = Claimant(
             network, self.table, self.leases, self.claims, settings, self.beyond.is_settled, incarnation
         )
@@ -89,16 +94,36 @@ class Profiles:
 
     # --- clients ---
 
-    def client(self, given: ClientInput, now_ns: int) -> list[ClientRefused]:
-        """What a client asks for; a refusal if it cannot be."""
+    def client(
+        self, given: ClientInput, now_ns: int, was_accepted: bool = False, replaces: int | None = None
+    ) -> list[ClientRefused]:
+        """What a client asks for; a refusal if it cannot be. No quota holds for a subscription that was accepted
+        before, and one that replaces another of its session takes its place."""
         subscription = given.subscription if isinstance(given, Subscribe | Unsubscribe) else None
         try:
-            want = self._client(given, now_ns)
+            if isinstance(given, Subscribe):
+                want: Want | None = self._subscribe(given, was_accepted, replaces, now_ns)
+            else:
+                want = self._client(given, now_ns)
         except (LocalProtocolError, InvalidConstraint) as error:
             return [ClientRefused(given.session, subscription, str(error))]
         if self.records.is_on:
             self.records.client(given, want, now_ns)
         return []
+
+    def _subscribe(self, given: Subscribe, was_accepted: bool, replaces: int | None, now_ns: int) -> Want:
+        leaving = None if replaces is None else self.clients.want(given.session, replaces)
+
+        def admit(want: Want) -> None:
+            if not was_accepted:
+                self.quota.admit(want, leaving, now_ns)
+
+        want = self.clients.subscribe(
+            given.session, given.subscription, given.engine, given.constraint, given.scope, admit
+        )
+        self._count(want, True, now_ns)
+        self.acknowledgements.add(given.session, given.subscription, want, self._is_first(want))
+        return want
 
     def _client(self, given: ClientInput, now_ns: int) -> Want | None:
         """Do it; what is told to others from now on."""
@@ -121,13 +146,6 @@ class Profiles:
             self.acknowledgements.close(given.session)
             for want in self.clients.close(given.session, now_ns + self._settings.grace_ns if lingers else None):
                 self._count(want, False, now_ns)
-        elif isinstance(given, Subscribe):
-            want = self.clients.subscribe(
-                given.session, given.subscription, given.engine, given.constraint, given.scope
-            )
-            self._count(want, True, now_ns)
-            self.acknowledgements.add(given.session, given.subscription, want, self._is_first(want))
-            return want
         elif isinstance(given, Unsubscribe):
             is_told = self.clients.told_want(given.session, given.subscription) is not None
             want = self.clients.unsubscribe(given.session, given.subscription)
@@ -156,6 +174,10 @@ class Profiles:
         own = self.speakers.own
         if own.wants.add(want) if more else own.wants.remove(want):
             own.stir(now_ns)
+            if more:
+                self.quota.added(want, now_ns)
+        if not more:
+            self.quota.removed(want)
 
     def observe(self, session: int, subscriptions: tuple[int, ...], origin: Address) -> None:
         """An event published at `origin` was delivered for these subscriptions: how far they are seen to be active."""
@@ -253,6 +275,7 @@ class Profiles:
             self.acknowledgements.heard(*news)
             self.interest.heard(*news)
             self.speakers.heard(*news, now_ns)
+            self.quota.heard(*news)
             self.beyond.heard(*news)
 
     def _note_speaker(self, unit: Unit, version: Version) -> None:
@@ -283,6 +306,7 @@ class Profiles:
                 self._learn(item, None, now_ns)
             else:
                 self._learn_digest(item, None, now_ns)
+        self.quota.tick(now_ns)
         self.table.expire(now_ns - 2 * self._settings.forget_wants_ns)
         self.claimant.review(self.speakers.levels(), now_ns)
         self.beyond.tick(now_ns)
@@ -304,6 +328,7 @@ class Profiles:
                 self.acknowledgements.heard(row, None)
                 self.interest.heard(row, None)
                 self.speakers.heard(row, None, now_ns)
+                self.quota.heard(row, None)
                 self.beyond.heard(row, None)
             self.interest.forget(unit)
             self.claims.forget(unit)
@@ -358,12 +383,15 @@ class Profiles:
             tuple(self.speakers.levels()),
             tuple(self._transitions),
             tuple(self.speakers.told()),
+            self.quota.climbing(),
+            self.quota.refused,
         )
 
     def check(self) -> None:
         self.clients.check()
         self.table.check()
         self.speakers.check()
+        self.quota.check()
         self.leases.check()
         self.claims.check()
         self.claimant.check()

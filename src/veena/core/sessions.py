@@ -131,7 +131,7 @@ class Sessions:
             subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
             self._effects.append(ClientRefused(given.session, subscription, str(error)))
 
-    def _plain(self, given: ClientInput, now_ns: int) -> None:
+    def _plain(self, given: ClientInput, now_ns: int, was_accepted: bool = False) -> None:
         if isinstance(given, ClientDown):
             self.durables.closed(given.session, now_ns)
             self.shared.closed(given.session, now_ns)
@@ -139,7 +139,7 @@ class Sessions:
             self._publishers.farewell(given.session)
             self._ends.detach(given.session)
             self._outlet.detach(given.session, now_ns)
-        refused = self._profiles.client(given, now_ns)
+        refused = self._profiles.client(given, now_ns, was_accepted)
         self._effects += refused
         if isinstance(given, ClientUp) and not refused:
             reply_to = self.requests.attach(given.session)
@@ -180,7 +180,12 @@ class Sessions:
         if has_past:
             self.pasts.check_room(given)
         version = self._origin.new_incarnation(now_ns)
-        durable = self.durables.subscribe(given, client_id, version, is_elsewhere or has_past, now_ns)
+        # That its client says so is not enough.
+        was_here = bool(self.durables.named((client_id, given.durable)))
+        was_accepted = is_elsewhere and (was_here or self._is_told_elsewhere(client_id))
+        durable = self.durables.subscribe(
+            given, client_id, version, is_elsewhere or has_past, now_ns, was_accepted=was_accepted
+        )
         if given.durable:
             self._profiles.records.reads(given.session, now_ns)
         if has_past:
@@ -197,7 +202,7 @@ class Sessions:
                 ((session, subscription),) = durable.readers
                 given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
                 self.durables.remove(durable, now_ns)
-                self._plain(given, now_ns)
+                self._plain(given, now_ns, was_accepted=True)
         return bool(passing)
 
     def _is_elsewhere(self, client_id: str, given: Subscribe) -> bool:

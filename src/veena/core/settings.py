@@ -12,8 +12,22 @@ from veena.errors import ConfigError, LocalProtocolError
 
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1000 * MILLISECOND_NS
+#: An eighth of the rows that another broker keeps (`interest_table`), and room for 100,000 topics.
+DEFAULT_BROKER_CONSTRAINTS = 125_000
+#: In its own cluster a want is two rows, its broker's and its cluster's: three quarters of what a broker keeps, and the
+#: rest is for other units and for what was withdrawn.
+DEFAULT_UNIT_CONSTRAINTS = 400_000
 #: Many neighbours in the cluster, few gateways: a gate is where load gathers.
 DEFAULT_RULES = ConnectionRules((16, 8, 4, 4, 4, 4, 4, 4))
+#: Bounds of which less than one is a mistake.
+_COUNTS = (
+    "max_open",
+    "max_log_bytes",
+    "max_outlet_events",
+    "max_outlet_bytes",
+    "max_broker_constraints",
+    "max_unit_constraints",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +102,10 @@ class Settings:
     #: What waits for one client that does not read: events and their bytes. A minute of a busy topic, not its history.
     max_outlet_events: int = 4096
     max_outlet_bytes: int = 4 << 20
+    #: Distinct constraints that one broker, and each of its units, tells beyond itself: every one is a row at many
+    #: others. What would be one more is refused where it is subscribed to (`quota`).
+    max_broker_constraints: int = DEFAULT_BROKER_CONSTRAINTS
+    max_unit_constraints: int = DEFAULT_UNIT_CONSTRAINTS
     #: A unit out of reach for so long is dialled directly: suspicion and confirmation come first.
     dial_after_ns: int = 8 * SECOND_NS
     #: The same for claims: who has heard of what.
@@ -119,7 +137,7 @@ class Settings:
             raise ConfigError("settings", "records", repr(self.records), 'use "off", "deliveries" or "all"')
         if self.copies not in (1, 2):
             raise ConfigError("settings", "copies", f"{self.copies}", "use 1 or 2")
-        for name in ("max_open", "max_log_bytes", "max_outlet_events", "max_outlet_bytes"):
+        for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ConfigError("settings", name, f"{getattr(self, name)}", "use 1 or more")
         if self.heartbeat_ns <= 0 or self.suspect_after_ns < 2 * self.heartbeat_ns:

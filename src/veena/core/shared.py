@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from veena.address import Address
-from veena.core.boundary import Acknowledge, Active, Deliver, Effect, Subscribe
+from veena.core.boundary import Acknowledge, Active, ClientRefused, Deliver, Effect, Subscribe
 from veena.core.client_frames import MAX_GROUP_NAME
 from veena.core.disk import EventKey
 from veena.core.durable import Durable
@@ -161,7 +161,14 @@ class Shared:
         number = self._new_version(now_ns)
         self._members[number] = member
         self._numbers[given.session, given.subscription] = number
-        self._seek(number, member, now_ns)
+        try:
+            self._seek(number, member, now_ns)
+        except LocalProtocolError:  # there is no room to keep the group here
+            self._drop(number, member)
+            raise
+
+    def _drop(self, number: int, member: _Membership) -> None:
+        del self._members[number], self._numbers[member.session, member.subscription]
 
     def _seek(self, number: int, member: _Membership, now_ns: int) -> None:
         """Join the group where it is kept, or keep it here where nobody does; who cannot know that yet looks again."""
@@ -187,7 +194,10 @@ class Shared:
         wanted = Subscribe(
             session, 1, given.engine, given.constraint, given.scope, durable=given.durable or "group", ack="manual"
         )
-        durable = self._durables.subscribe(wanted, member.group, self._new_version(now_ns), False, now_ns)
+        # A home that is lost is replaced, whatever there is room for: its members were told that all is well.
+        durable = self._durables.subscribe(
+            wanted, member.group, self._new_version(now_ns), False, now_ns, was_accepted=member.was_known
+        )
         self._enter(durable, session)
 
     def _serve(self, durable: Durable, now_ns: int) -> None:
@@ -198,7 +208,7 @@ class Shared:
         )
         group = self._enter(durable, session)
         group.empty_ns = now_ns
-        self._durables.subscribe(wanted, durable.client_id, durable.version, False, now_ns)
+        self._durables.subscribe(wanted, durable.client_id, durable.version, False, now_ns, was_accepted=True)
 
     def _enter(self, durable: Durable, session: int) -> _Group:
         group = _Group(durable, session)
@@ -372,7 +382,11 @@ class Shared:
     def tick(self, now_ns: int) -> None:
         for number, member in list(self._members.items()):
             if now_ns >= member.joined_ns + JOIN_NS and member.group not in self._groups:
-                self._seek(number, member, now_ns)
+                try:
+                    self._seek(number, member, now_ns)
+                except LocalProtocolError as error:
+                    self._drop(number, member)
+                    self._effects.append(ClientRefused(member.session, member.subscription, str(error)))
         for group in list(self._groups.values()):
             for key, place in list(group.members.items()):
                 if key[0] != self._host and now_ns >= place.heard_ns + GONE_NS:

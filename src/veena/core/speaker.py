@@ -324,6 +324,11 @@ class Speakers:
     def own(self) -> Speaker:
         return self._speaking[0]
 
+    def cover(self, level: int) -> CoverSet | None:
+        """What the host's unit of this level wants, if the host speaks for it."""
+        speaker = self._speaking.get(level)
+        return None if speaker is None else speaker.wants
+
     def levels(self) -> list[int]:
         return list(self._speaking)
 

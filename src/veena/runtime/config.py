@@ -15,7 +15,14 @@ from typing import Annotated, Literal
 import msgspec
 
 from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, MAX_LEVELS, Address, Labels
-from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.core.interest_table import MAX_TABLE_ROWS
+from veena.core.settings import (
+    DEFAULT_BROKER_CONSTRAINTS,
+    DEFAULT_UNIT_CONSTRAINTS,
+    MILLISECOND_NS,
+    SECOND_NS,
+    Settings,
+)
 from veena.core.wire_header import DEFAULT_MAX_FRAME, MAX_FRAME
 from veena.errors import ConfigError
 from veena.runtime.limits import Limits
@@ -31,6 +38,8 @@ MAX_PLACES = 64
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+#: Others keep no more of them.
+Constraints = Annotated[int, msgspec.Meta(ge=1, le=MAX_TABLE_ROWS)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86400)]
 Places = Annotated[list[str], msgspec.Meta(max_length=MAX_PLACES)]
 
@@ -124,6 +133,9 @@ class LimitsSection(_Section, frozen=True):
     open_events: Count = 100_000
     client_queue_events: Count = 4096
     client_queue_bytes: Count = 4 << 20
+    #: Distinct constraints that this broker, and its cluster or super-cluster, may tell others.
+    broker_constraints: Constraints = DEFAULT_BROKER_CONSTRAINTS
+    unit_constraints: Constraints = DEFAULT_UNIT_CONSTRAINTS
     #: For each client, where the users file says nothing else.
     client: Limits = msgspec.field(default_factory=Limits)
 
@@ -247,6 +259,8 @@ class Config:
             max_log_bytes=tables.store.max_bytes // 2,
             max_outlet_events=tables.limits.client_queue_events,
             max_outlet_bytes=tables.limits.client_queue_bytes,
+            max_broker_constraints=tables.limits.broker_constraints,
+            max_unit_constraints=tables.limits.unit_constraints,
         )
 
     def with_network_of(self, new: Config) -> Config:

@@ -26,6 +26,10 @@ def _open_links(statistics: NodeStatistics) -> int:
     return sum(link.state is LinkState.OPEN for link in statistics.broker.links)
 
 
+def _of_units(statistics: NodeStatistics) -> int:
+    return max(statistics.broker.profiles.climbing[1:], default=0)
+
+
 COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_inputs", "Inputs that the broker has handled.", lambda s: s.inputs),
     ("veena_events_accepted", "Events accepted from publishers here.", lambda s: s.broker.origin.accepted),
@@ -44,6 +48,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_clients_attached", "Clients that were let in.", lambda s: s.clients.attached),
     ("veena_clients_refused", "Clients that were not let in.", lambda s: s.clients.refused),
     ("veena_clients_moved", "Clients sent to brokers with room.", lambda s: s.locator.moved),
+    ("veena_subscriptions_over_quota", "Subscriptions that a quota refused.", lambda s: s.broker.profiles.over_quota),
     ("veena_connections_accepted", "Connections whose first frame was right.", lambda s: s.entrance.accepted),
     ("veena_connections_refused", "Connections that were turned away.", lambda s: s.entrance.refused),
     ("veena_store_writes", "Tickets that the disk has taken.", lambda s: s.store.stored),
@@ -63,6 +68,8 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("veena_connections", "Connections that others have made.", lambda s: s.entrance.connections),
     ("veena_subscriptions", "Subscriptions of clients here.", lambda s: s.broker.profiles.subscriptions),
     ("veena_durable_subscriptions", "Durable subscriptions kept here.", lambda s: s.broker.durables.durables),
+    ("veena_constraints_told", "Distinct constraints told of this broker.", lambda s: s.broker.profiles.climbing[0]),
+    ("veena_unit_constraints_told", "The same of its cluster or super-cluster, of which more are told.", _of_units),
     ("veena_units_reachable", "Units in this broker's map.", lambda s: s.broker.vertices),
     ("veena_links_open", "Links that are in use.", _open_links),
     ("veena_events_open", "Accepted events that are not delivered yet.", lambda s: s.broker.origin.open),
