@@ -225,7 +225,7 @@ def _answers(
             advert = Advertisement(
                 row["client"], row["name"], len(home), 0, row["packed"], row["xml"] or b"", row["is_text"]
             )
-            if home[: len(around)] == around and judge.matches(advert):
+            if home[: len(around)] == around and judge.matches(advert, home):
                 found.append(judge.row(advert, home))
     first = len({(row.client, row.name) for row in found})
     packed = [_encoder.encode(row) for row in judge.merge(found)]
