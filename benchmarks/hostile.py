@@ -30,12 +30,11 @@ def main() -> int:
     if given.as_json:
         print(json.dumps(report.as_dict()))
     else:
-        table = Table("attack", "what became of it", "s", "log lines", "longest wait of others, s", "MiB")
+        table = Table("attack", "what became of it", "s", "log lines", "left out", "longest wait of others, s", "MiB")
         for trial in report.trials:
             waited = f"{trial.longest_wait_s:g}"
-            table.add_row(
-                trial.name, trial.outcome, f"{trial.seconds:g}", str(trial.log_lines), waited, f"{trial.memory_mib:g}"
-            )
+            told = (str(trial.log_lines), str(trial.left_out))
+            table.add_row(trial.name, trial.outcome, f"{trial.seconds:g}", *told, waited, f"{trial.memory_mib:g}")
         Console().print(table)
         print(
             f"memory {report.before_mib} MiB before, {report.after_mib} after; honest events missing: {report.missing}"

@@ -82,7 +82,7 @@ def measure(constraint: str, store: AdvertStore, adverts: list[Advertisement], r
         return sorted(advert.name for _, advert in store.find(query, lambda home, advert: True))
 
     def by_scan() -> list[str]:
-        return sorted(advert.name for advert in adverts if query.matches(advert))
+        return sorted(advert.name for advert in adverts if query.matches(advert, HOME))
 
     index_s: list[float] = []
     scan_s: list[float] = []

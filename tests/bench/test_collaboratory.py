@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from veena.bench import collaboratory, collaboratory_report, induced_roam
+from veena.bench import collaboratory, collaboratory_report, induced_roam, report_folder
 from veena.bench.collaboratory import BODY, Scale
 from veena.bench.line import Line
 from veena.client import connect
@@ -76,7 +76,7 @@ def test_the_picture_and_the_table_show_every_row(
     rows: list[collaboratory.Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "folder"
-    collaboratory_report.prepare(out)
+    report_folder.prepare(out)
     collaboratory_report.draw(rows, out / "c.png")
     assert (out / "c.png").read_bytes().startswith(b"\x89PNG")
     collaboratory_report.show(rows)

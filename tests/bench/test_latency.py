@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.command import veena
 from veena import matching
-from veena.bench import latency_papers, latency_report
+from veena.bench import latency_papers, latency_report, report_folder
 from veena.bench.latency import QUICK, Plan, Row, crowd_places, hops_from, places
 from veena.bench.latency_cells import (
     COMMON,
@@ -279,7 +279,7 @@ def test_a_fault_is_named_once_with_its_cell(tmp_path: Path, capsys: pytest.Capt
     assert len(faults) == 2 and faults[0] == "match rate 50 %, 100/s of 50 bytes: 3 of 100 deliveries missing"
     latency_report.show(rows, ENVIRONMENT)
     assert "3 of 100 deliveries missing" in capsys.readouterr().out
-    latency_report.prepare(tmp_path / "a" / "b")
+    report_folder.prepare(tmp_path / "a" / "b")
     files = latency_report.write(rows, ENVIRONMENT, tmp_path / "a" / "b")
     assert [file.name for file in files] == ["latency.json", "latency.png", "throughput.png", "hops.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files[1:])

@@ -131,6 +131,8 @@ def test_offers_are_found(url: str, tmp_path: Path) -> None:
             {"matched": 1, "silent": [], "complete": True},
         ]
         assert "solver" in veena("query", "--xpath", "/sim[cells > 99]", "--url", url).out
+        named = veena("query", "SELECT name, cells FROM adverts WHERE name = 'heat'", "--url", url)
+        assert named.out.count("heat") == 1 and "100" in named.out, "a name is shown once"
         assert "solver" in veena("query", "--constraint", "cells in (100, 200)", "--url", url).out
         assert "solver" not in veena("query", "--xpath", "/sim[cells > 100]", "--url", url).out
 

@@ -51,7 +51,7 @@ def names(store: AdvertStore, query: AdvertQuery) -> list[str]:
 
 def scanned(adverts: list[Advertisement], query: AdvertQuery) -> list[str]:
     """What looking at all of them finds."""
-    return sorted(each.name for each in adverts if query.matches(each))
+    return sorted(each.name for each in adverts if query.matches(each, HOME))
 
 
 def synced(broker: Broker, effects: list[Effect], now_ns: int = 0) -> list[Effect]:
@@ -64,7 +64,7 @@ def synced(broker: Broker, effects: list[Effect], now_ns: int = 0) -> list[Effec
 
 _texts = st.sampled_from(["", "a", "b", "IBM", "1", "2.5", "x" * 200])
 _values = st.one_of(st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.0, 1e300]), _texts)
-properties = st.dictionaries(st.sampled_from("pqrs"), _values, max_size=4)
+properties = st.dictionaries(st.sampled_from([*"pqrs", "name"]), _values, max_size=4)
 
 _leaves = st.sampled_from(["", "1", "2", "2.0", "a", "b", " 1 ", "-1", "y" * 200])
 
@@ -86,8 +86,8 @@ _quoted = st.sampled_from(["'a'", "'b'", "''", "'IBM'", "'1'", "'" + "x" * 200 +
 
 @st.composite
 def conditions(draw: st.DrawFn, depth: int = 2) -> str:
-    """Conditions over the properties of `properties`."""
-    name = draw(st.sampled_from("pqrs"))
+    """Conditions over the properties of `properties`, and over what every advertisement has."""
+    name = draw(st.sampled_from([*"pqrs", "name", "home"]))
     kind = draw(st.integers(0, 8 if depth else 5))
     if kind == 0:
         return f"{name} {draw(st.sampled_from(['=', '<>']))} {draw(st.one_of(_numbers, _quoted))}"
@@ -104,6 +104,8 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
             st.sampled_from(
                 [
                     f"{name} LIKE 'I%'",
+                    f"{name} LIKE 'ad1%'",
+                    f"{name} = '0.0.0.1'",
                     f"{name} LIKE '%'",
                     f"{name} LIKE 'xx%x'",
                     f"{name} LIKE '!I%' ESCAPE '!'",
@@ -122,7 +124,7 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
 @st.composite
 def trader_conditions(draw: st.DrawFn, depth: int = 2) -> str:
     """The same in the Trader Constraint Language."""
-    name = draw(st.sampled_from("pqrs"))
+    name: str = draw(st.sampled_from([*"pqrs", "name"]))
     kind = draw(st.integers(0, 7 if depth else 4))
     literal = draw(st.one_of(_numbers, _quoted, st.sampled_from(["TRUE", "FALSE"])))
     if kind <= 1:

@@ -122,6 +122,9 @@ THOUSAND = [
         ("kind LIKE 'k!%%' ESCAPE '!'", 1000),
         ("kind LIKE 'x%'", 0),
         ("price < 5 AND price > 6", 0),
+        ("name = 'ad7'", 1),
+        ("name LIKE 'ad99_'", 11),
+        ("client = 'bob' AND home = '0.0.0.1'", 0),
     ],
 )
 def test_sql_looks_at_candidates_only(condition: str, most: int) -> None:

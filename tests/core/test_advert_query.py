@@ -66,14 +66,15 @@ def test_a_constraint_brings_chosen_properties_of_so_many() -> None:
     """TRD-06: `name == 'oil' and network == 128`, with the properties that were asked for and no others."""
     query = constraint("name == 'oil' and network == 128", ("name", "category"), 2)
     oils = [advert(f"ad{number}", {"name": "oil", "network": 128, "category": "senior"}) for number in range(3)]
-    assert all(map(query.matches, oils)) and not query.matches(advert("x", {"name": "oil", "network": 129}))
+    assert all(query.matches(each, HOME) for each in oils)
+    assert not query.matches(advert("x", {"name": "oil", "network": 129}), HOME)
     found = [query.found(row) for row in query.merge(query.row(each, HOME) for each in oils)]
     assert [(each.name, each.values) for each in found] == [("ad0", ("oil", "senior")), ("ad1", ("oil", "senior"))]
     everything = constraint("exist network")
     assert everything.found(everything.row(oils[0], HOME)).properties == {
         "name": "oil", "network": 128, "category": "senior",
     }  # fmt: skip
-    assert constraint("").matches(oils[0]), "an empty constraint is always true"
+    assert constraint("").matches(oils[0], HOME), "an empty constraint is always true"
 
 
 def test_a_constraint_that_is_wrong_is_refused_with_its_place() -> None:
@@ -83,8 +84,8 @@ def test_a_constraint_that_is_wrong_is_refused_with_its_place() -> None:
     assert caught.value.position == 5 and "==" in caught.value.reason
     with pytest.raises(InvalidConstraint, match="each once"):
         constraint("", ("a", "a"))
-    assert not constraint("'oil' in name").matches(advert("x", {"name": "oil"}))
-    assert not constraint("not ('oil' in parameters)").matches(advert("x", {"name": "oil"}))
+    assert not constraint("'oil' in name").matches(advert("x", {"name": "oil"}), HOME)
+    assert not constraint("not ('oil' in parameters)").matches(advert("x", {"name": "oil"}), HOME)
 
 
 def test_queries_are_bounded() -> None:
@@ -149,6 +150,33 @@ def test_an_answer_holds_what_was_asked_for() -> None:
     assert query.found(query.row(offer, HOME)) == whole
     small, large = sql("SELECT * FROM adverts", False).row(offer, HOME), sql("SELECT * FROM adverts").row(offer, HOME)
     assert len(msgspec.msgpack.encode(small)) < len(msgspec.msgpack.encode(large))
+
+
+def test_what_an_answer_says_of_each_row_can_be_asked_for_in_sql() -> None:
+    """DSC-04: client, name and home are columns, in every clause; a stated property of such a name stands for it."""
+    plain, named = advert("printer", {"ppm": 20}), advert("oil", {"name": "crude", "home": 7})
+
+    def answered(text: str) -> list[tuple[object, ...] | None]:
+        query = sql(f"SELECT {text}")
+        rows = [query.row(each, HOME) for each in (plain, named) if query.matches(each, HOME)]
+        return [query.found(row).values for row in query.merge(rows)]
+
+    assert answered("name, client, home FROM adverts") == [("crude", "alice", 7), ("printer", "alice", "0.0.0.1")]
+    assert answered("ppm FROM adverts WHERE name = 'printer' AND home LIKE '0.0.%'") == [(20,)]
+    assert answered("client FROM adverts WHERE name = 'oil'") == [], "the property counts"
+    assert answered("name FROM adverts ORDER BY name DESC LIMIT 1") == [("printer",)]
+    assert answered("name FROM adverts WHERE name IS NULL OR client IS NULL") == []
+    everything = sql("SELECT * FROM adverts WHERE name = 'printer'")
+    assert everything.found(everything.row(plain, HOME)).properties == {"ppm": 20}, "* is what was stated"
+
+
+def test_a_constraint_sees_what_was_stated_alone() -> None:
+    """TRD-06: an offer that states no name has none."""
+    printer = advert("printer", {"ppm": 20})
+    assert constraint("not exist name").matches(printer, HOME)
+    assert not constraint("name == 'printer' or exist home").matches(printer, HOME)
+    query = constraint("ppm == 20", ("name", "ppm"))
+    assert query.found(query.row(printer, HOME)).values == (None, 20)
 
 
 def test_the_latest_of_one_id_is_kept() -> None:
@@ -254,5 +282,5 @@ def test_a_document_keeps_its_encoding() -> None:
     """MAT-51: bytes honour their declaration, in a text it says nothing."""
     declared = "<?xml version='1.0' encoding='ISO-8859-1'?><a>\xe4</a>"
     query = xpath("/a[. = '\xe4']")
-    assert query.matches(advert("text", xml=declared))
-    assert query.matches(advert("bytes", xml=declared.encode("latin-1")))
+    assert query.matches(advert("text", xml=declared), HOME)
+    assert query.matches(advert("bytes", xml=declared.encode("latin-1")), HOME)

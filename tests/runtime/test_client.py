@@ -16,6 +16,7 @@ import pytest
 import veena
 from tests.runtime.client_brokers import PATIENCE_S, Site, bodies, nothing_more, run, text, two_sites, until
 from tests.runtime.streams import secrets
+from veena.address import format_address
 from veena.client import Client, connect
 from veena.errors import (
     ConfigError,
@@ -214,6 +215,8 @@ def test_advertisements_and_queries() -> None:
                 answer = await asker.query(sql="SELECT speed, site FROM adverts WHERE speed > 10")
             assert answer.columns == ("speed", "site") and answer.rows[0].values == (30, "paris")
             assert answer.matched == 1 and answer.rows[0].home == other.address
+            (row,) = (await asker.query(sql="SELECT name, client, home FROM adverts WHERE name = 'printer'")).rows
+            assert row.values == ("printer", "shop", format_address(other.address))
             wanted = "speed > 10 and 'ris' ~ site"
             answer = await asker.query(constraint=wanted, properties=["site", "floor"], limit=1)
             assert answer.columns == ("site", "floor") and answer.rows[0].values == ("paris", None)

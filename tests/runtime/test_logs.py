@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from veena.runtime.logs import NOISE_LINES, NOISE_WINDOW_S, Log, LogFormat, configure
+from veena.runtime.logs import NOISE_LINES, NOISE_WINDOW_S, LineStatistics, Log, LogFormat, configure
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,21 @@ def test_noise_is_bounded_and_counted() -> None:
     log.noise("connection refused", peer="y")
     lines = out.getvalue().splitlines()
     assert len(lines) == NOISE_LINES + 2 and f"left_out={1000 - NOISE_LINES}" in lines[-2]
+
+
+def test_what_was_left_out_is_counted_at_once_and_told_at_the_end() -> None:
+    out = io.StringIO()
+    configure("info", "plain", out)
+    log = Log()
+    for _ in range(9):
+        log.noise("connection refused", peer="x")
+    log.noise("a client does not read", level=logging.DEBUG)
+    assert log.statistics() == LineStatistics(NOISE_LINES, 9 - NOISE_LINES)
+    log.end_noise()
+    log.end_noise()
+    lines = out.getvalue().splitlines()
+    assert len(lines) == NOISE_LINES + 1 == log.statistics().written
+    assert "connection refused left_out=4" in lines[-1]
 
 
 def test_a_failure_says_where() -> None:

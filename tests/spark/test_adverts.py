@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -21,14 +22,16 @@ import veena.blocking
 import veena.testing
 from veena.client.questions import QueryAnswer
 from veena.errors import InvalidConstraint, PipelineError
-from veena.spark.adverts import keep_adverts, query, snapshot_adverts, snapshots, store_adverts
+from veena.spark.adverts import keep_adverts, query, snapshot_adverts, snapshots, store_adverts, trim_adverts
 from veena.spark.log_wire import Access
 
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 ASKED: tuple[dict[str, Any], ...] = (
     {"sql": "SELECT * FROM adverts"},
     {"sql": "SELECT * FROM adverts", "realm": "cluster"},
     {"sql": "SELECT price, kind FROM adverts WHERE price > 2 ORDER BY price DESC, kind LIMIT 3"},
     {"sql": "SELECT kind FROM adverts WHERE kind LIKE 'pri%' OR price IS NULL ORDER BY kind"},
+    {"sql": "SELECT name, client, home FROM adverts WHERE name LIKE 'print%' ORDER BY name DESC LIMIT 2"},
     {"xpath": "/menu/drink[price > 1.8]"},
     {"xpath": "/m:menu", "namespaces": {"m": "urn:menu"}},
 )
@@ -69,7 +72,7 @@ def test_the_archive_answers_as_the_network_did(spark: SparkSession, tmp_path: P
         assert told == [
             (each.client, each.name, each.home, each.values, each.properties, each.xml) for each in answer.rows
         ], asked
-    assert [answer.matched for answer in live] == [13, 6, 6, 7, 1, 1]
+    assert [answer.matched for answer in live] == [13, 6, 6, 7, 5, 1, 1]
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -114,10 +117,39 @@ def test_a_query_without_a_snapshot_or_with_a_fault_is_told_so(spark: SparkSessi
         query(spark, tmp_path, sql="SELECT *")
 
 
-def test_snapshots_are_found_by_their_time(tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    taken = datetime(2026, 11, 16, 8, 30, tzinfo=UTC)
+def stored_at(archive: Path, taken: datetime) -> Path:
     table = pa.table({"client": ["ann"]}).replace_schema_metadata({"taken": taken.isoformat(), "asker": "0.0"})
-    path = store_adverts(tmp_path, table)
-    assert snapshots(tmp_path) == [(taken, path)]
+    return store_adverts(archive, table)
+
+
+def test_snapshots_are_found_by_their_time(tmp_path: Path) -> None:
+    path = stored_at(tmp_path, NOON)
+    assert snapshots(tmp_path) == [(NOON, path)]
+
+
+@pytest.mark.parametrize(
+    ("since", "left"),
+    [(-1, 4), (0, 4), (0.5, 4), (1, 3), (2.5, 2), (3, 1), (100, 1)],
+)
+def test_old_snapshots_go_and_every_later_question_has_its_answer(tmp_path: Path, since: float, left: int) -> None:
+    """In hours after the first of four: the last from before stands for the times until the next."""
+    paths = [stored_at(tmp_path, NOON + timedelta(hours=number)) for number in range(4)]
+    assert trim_adverts(tmp_path, NOON + timedelta(hours=since)) == paths[: 4 - left]
+    assert [path for _, path in snapshots(tmp_path)] == paths[4 - left :]
+    assert trim_adverts(tmp_path / "nothing there", NOON) == []
+
+
+def test_who_keeps_snapshots_trims_them_also_while_nothing_changes(tmp_path: Path) -> None:
+    old = stored_at(tmp_path, NOON)
+    over = threading.Event()
+    with (
+        veena.testing.network(brokers=1) as net,
+        veena.blocking.connect(net.url(), client_id="ann") as ann,
+        ThreadPoolExecutor() as pool,
+    ):
+        ann.advertise("printer", properties={"kind": "printer"})
+        keeping = pool.submit(keep_adverts, tmp_path, net.url(), Access(), 0.05, over, 0.5)
+        until(lambda: not old.exists())
+        over.set()
+        keeping.result(30)
+    assert len(snapshots(tmp_path)) == 1 and names(tmp_path) == ["printer"], "the last one stays, however old"

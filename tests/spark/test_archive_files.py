@@ -296,6 +296,9 @@ def test_a_long_failure_is_told_briefly_and_whether_it_may_pass() -> None:
     [
         (["--trigger", "5y"], r"--trigger '5y': write a time from 100ms to 24h"),
         (["--trigger", "1ms"], r"--trigger '1ms'"),
+        (["--adverts", "2d"], r"--adverts '2d': write a time from 100ms to 24h"),
+        (["--adverts-keep", "30d"], r"--adverts-keep '30d': .* say with --adverts how often"),
+        (["--adverts", "10m", "--adverts-keep", "0d"], r"--adverts-keep '0d': write a time, as 12h or 30d"),
         (["--tables", "events,foo"], r"--tables 'events,foo': choose from events, deliveries"),
         (["--url", "http://a"], r"option url = 'http://a'.*write veena://host:port"),
         (["--out", "hdfs://a/b"], r"archive 'hdfs://a/b': files are renamed into place"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -11,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from veena.bench.collaboratory import BODY, Row
-from veena.errors import ConfigError, VeenaError
 
 CAPTION = (
     f"One application, n users in another domain, events of {BODY} bytes. Without aggregation every user's session"
@@ -41,16 +39,6 @@ def show(rows: Sequence[Row]) -> None:
     for row in rows:
         for fault in row.faults:
             console.print(f"{row.line}, {row.clients} users: {fault}", style="bold red", highlight=False)
-
-
-def prepare(out: Path) -> None:
-    """Make the folder, and complain now about what would be missing after minutes of measuring."""
-    if find_spec("matplotlib") is None:
-        raise VeenaError("figures need matplotlib: pip install 'veena[plot]'")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("--out", str(out), f"cannot be made ({error.strerror})", "name another folder") from None
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -18,7 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -27,11 +27,11 @@ from typing import Any
 
 from veena.bench import latency_cells as cells_
 from veena.bench.latency_cells import MATCH_RATES, Cell, Latency, Tally, judge, summed
-from veena.client import Client, connect
+from veena.bench.manned_fleet import MannedFleet, Say
+from veena.client import Client
 from veena.client.subscription import Subscription
 from veena.core.event_frame import EventCodec
 from veena.errors import ConfigError, VeenaError
-from veena.runtime.fleet import Fleet, Member
 from veena.runtime.network_file import Network
 
 #: Subscribers that are not measured, at each broker that has any.
@@ -45,8 +45,6 @@ POLL_S = 0.01
 #: Events that nobody counts, at each match rate: the first ones find cold caches.
 WARM_PER_SECOND, WARM_S = 100.0, 0.3
 CLIENT = "publisher"
-
-Say = Callable[[str], None]
 
 #: The papers' printed cells (match rate, events a second, bytes) that the grid lacks, and some to see saturation by
 #: (EXP-14): what took the papers' network to its limit does not take this one there.
@@ -164,7 +162,7 @@ class _Reader:
             self.got += [(cells_.number_of(each.body), now_ns, now_ns - each.timestamp_ns) for each in events]
 
 
-class LatencyNetwork:
+class LatencyNetwork(MannedFleet):
     """Brokers as processes, the papers' clients on them, and what they measure."""
 
     def __init__(
@@ -177,12 +175,8 @@ class LatencyNetwork:
         crowd: int = CROWD,
     ) -> None:
         self.publisher, self.measuring = places(network, publisher, measuring)
-        self._say = say
-        self._up = 0
-        self.fleet = Fleet(network, directory, on_up=self._came_up)
-        self._at = {member.label: member for member in self.fleet.members}
+        super().__init__(network, directory, say)
         self._crowded = crowd_places(network, self.publisher, self.measuring, crowd)
-        self._stack = AsyncExitStack()
         self._chance = Random(22)
         self._first = 0
         self._crowd: asyncio.subprocess.Process | None = None
@@ -193,32 +187,13 @@ class LatencyNetwork:
     def clients(self) -> int:
         return 1 + len(self._readers) + len(self._crowded)
 
-    async def __aenter__(self) -> LatencyNetwork:
-        self._stack.push_async_callback(self.fleet.stop)
-        try:
-            await self.fleet.start()
-            self._say("connecting the clients")
-            self._client = await self._connect(self.publisher, CLIENT)
-            hops = hops_from(self.fleet.network, self.publisher)
-            for label in self.measuring:
-                client = await self._connect(label, f"measuring-{_short(label)}")
-                self._readers.append(_Reader(_short(label), hops[label], client))
-            await self._start_crowd()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._say("stopping the brokers")
-        await self._stack.aclose()
-
-    def _came_up(self, member: Member) -> None:
-        self._up += 1
-        self._say(f"starting brokers: {self._up} of {len(self._at)}")
-
-    async def _connect(self, label: str, name: str) -> Client:
-        return await self._stack.enter_async_context(connect(self._at[label].url, client_id=name))
+    async def _attach(self) -> None:
+        self._client = await self._connect(self.publisher, CLIENT)
+        hops = hops_from(self.fleet.network, self.publisher)
+        for label in self.measuring:
+            client = await self._connect(label, f"measuring-{_short(label)}")
+            self._readers.append(_Reader(_short(label), hops[label], client))
+        await self._start_crowd()
 
     # --- the crowd ---
 

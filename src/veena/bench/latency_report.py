@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from rich.table import Table
 
 from veena.bench import latency_papers
 from veena.bench.latency import Row
-from veena.errors import ConfigError, VeenaError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,16 +27,6 @@ COLUMNS = (
     "match", "rate", "bytes", "at", "hops", "events", "got", "mean", "var", "min", "p50", "p99", "max", "events/s",
     "missing",
 )  # fmt: skip
-
-
-def prepare(out: Path) -> None:
-    """Make the folder, and complain now about what would be missing after minutes of measuring."""
-    if find_spec("matplotlib") is None:
-        raise VeenaError("figures need matplotlib: pip install 'veena[plot]'")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("--out", str(out), f"cannot be made ({error.strerror})", "name another folder") from None
 
 
 def show(rows: Sequence[Row], environment: dict[str, str]) -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import quantiles
 
-from veena.client import Client, connect
+from veena.bench.manned_fleet import MannedFleet, Say
+from veena.client import Client
 from veena.client.subscription import Subscription
 from veena.event import Event
-from veena.runtime.fleet import Fleet, Member
 from veena.runtime.network_file import Network
 
 #: Kinds of events; a subscriber with a match rate of r % wants r of them.
@@ -32,8 +32,6 @@ PATIENCE_S = 20.0
 POLL_S = 0.02
 #: How long afterwards to look for what should not come.
 AFTER_S = 0.3
-
-Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -81,18 +79,14 @@ class _Reader:
                 self.got.append((int(str(each.properties["number"])), time.time_ns() - each.timestamp_ns))
 
 
-class LiveNetwork:
+class LiveNetwork(MannedFleet):
     """Brokers as processes, and the papers' clients on them."""
 
     def __init__(
         self, network: Network, directory: Path, publisher: str, measuring: str, say: Say, records: str = "off"
     ) -> None:
-        self._say = say
-        self._up = 0
-        self.fleet = Fleet(network, directory, records=records, on_up=self._came_up)
-        self._at = {member.label: member for member in self.fleet.members}
+        super().__init__(network, directory, say, records)
         self._publisher, self._measuring = publisher, measuring
-        self._stack = AsyncExitStack()
         self._clients: list[Client] = []
         self._chance = Random(22)
         self.client: Client | None = None
@@ -101,33 +95,14 @@ class LiveNetwork:
     def clients(self) -> int:
         return len(self._clients) + 1
 
-    async def __aenter__(self) -> LiveNetwork:
-        self._stack.push_async_callback(self.fleet.stop)
-        try:
-            await self.fleet.start()
-            self._say("connecting the clients")
-            self.client = await self._connect(self._publisher, "publisher")
-            places = [(self._measuring, "measuring")]
-            for label in self._at:
-                if label not in (self._publisher, self._measuring):
-                    places += [(label, f"{label}/{number}") for number in range(CROWD)]
-            for label, name in places:
-                self._clients.append(await self._connect(label, name))
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._say("stopping the brokers")
-        await self._stack.aclose()
-
-    def _came_up(self, member: Member) -> None:
-        self._up += 1
-        self._say(f"starting brokers: {self._up} of {len(self._at)}")
-
-    async def _connect(self, label: str, name: str) -> Client:
-        return await self._stack.enter_async_context(connect(self._at[label].url, client_id=name))
+    async def _attach(self) -> None:
+        self.client = await self._connect(self._publisher, "publisher")
+        places = [(self._measuring, "measuring")]
+        for label in self._at:
+            if label not in (self._publisher, self._measuring):
+                places += [(label, f"{label}/{number}") for number in range(CROWD)]
+        for label, name in places:
+            self._clients.append(await self._connect(label, name))
 
     async def measure(self, percent: int, events: int, per_second: float) -> Rate:
         """Publish reliable events at a match rate and see who gets them."""

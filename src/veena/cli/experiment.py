@@ -152,10 +152,10 @@ def collaboratory_command(
     """Latency against the number of users, near and far, with and without aggregation: the thesis' missing chapter."""
     from rich.console import Console
 
-    from veena.bench import collaboratory, collaboratory_report
+    from veena.bench import collaboratory, collaboratory_report, report_folder
 
     if out is not None:
-        collaboratory_report.prepare(out)
+        report_folder.prepare(out)
     scale = collaboratory.QUICK if quick else collaboratory.Scale()
     with TemporaryDirectory(prefix="veena-experiment-") as directory, Console(stderr=True).status("brokers") as status:
         rows = asyncio.run(collaboratory.measure(Path(directory), scale, status.update))

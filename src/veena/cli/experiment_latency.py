@@ -47,7 +47,7 @@ def latency(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON line a cell.")] = False,
 ) -> None:
     """Latency and throughput over match rate, publish rate and size: 22 brokers as processes, 102 clients."""
-    from veena.bench import latency_papers, latency_report
+    from veena.bench import latency_papers, latency_report, report_folder
     from veena.bench.latency import QUICK, Plan
     from veena.runtime.network_file import load_network
 
@@ -63,7 +63,7 @@ def latency(
         raise ConfigError("--network", "ges-22.toml", "is not installed", "name a network file")
     chosen = load_network(network or NETWORK, connected=True)
     if out is not None:
-        latency_report.prepare(out)
+        report_folder.prepare(out)
     rows, clients = _run(chosen, plan, publisher, measure or [], as_json=as_json)
     environment = latency_papers.our_environment(len(chosen.brokers), clients)
     if out is not None:

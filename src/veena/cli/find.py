@@ -105,6 +105,13 @@ def _show(answer: QueryAnswer) -> None:
 
     rows = [_values(answer.columns, row) for row in answer.rows]
     columns = answer.columns or tuple(dict.fromkeys(name for values in rows for name in values))
+    # What stands in front anyhow is shown again only where a property of that name says something else.
+    own = [{"client": row.client, "name": row.name} for row in answer.rows]
+    columns = tuple(
+        name
+        for name in columns
+        if any(values.get(name) != ids.get(name) for values, ids in zip(rows, own, strict=True))
+    )
     table = Table("client", "name", *columns, title=f"{answer.matched} found")
     for row, values in zip(answer.rows, rows, strict=True):
         table.add_row(row.client, row.name, *(str(values.get(column, "")) for column in columns))

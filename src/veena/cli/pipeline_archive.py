@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from veena.spark.archive import Report
     from veena.spark.archive_table import Plan, TableReport
 
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 #: A batch costs tenths of a second whatever it holds; and a day is the longest that anybody waits for a file.
 TRIGGER_S_MIN = 0.1
 TRIGGER_S_MAX = 86_400.0
+#: Longer than any archive lives, and far from the first year that a date can have.
+KEEP_S_MAX = 36_500 * 86_400.0
 
 
 def archive(
@@ -59,6 +61,10 @@ def archive(
         str | None,
         typer.Option("--adverts", help="Also a snapshot of what is advertised, so often, as 10m; see adverts."),
     ] = None,
+    adverts_keep: Annotated[
+        str | None,
+        typer.Option("--adverts-keep", help="Remove snapshots that are of no use for this time, as 30d; else none."),
+    ] = None,
     only_named: Annotated[bool, typer.Option("--only-named", help="Only the brokers of the URLs.")] = False,
     user: UserOption = "",
     ca: CaOption = None,
@@ -76,6 +82,7 @@ def archive(
     wanted = None if tables is None else _tables(tables)
     trigger_s = None if once else _seconds(trigger, "--trigger")
     adverts_s = None if adverts is None else _seconds(adverts, "--adverts")
+    keep_s = _keep_seconds(adverts_keep, adverts)
     options = reading_options(url, user, ca) | ({"brokers": "named"} if only_named else {})
     plan = Plan(directory_of(out), options, rows_per_batch, rows_per_task, compact, accept_loss)
     parse(plan.options)  # what is wrong is said before Spark starts
@@ -85,7 +92,7 @@ def archive(
     if compact_only:
         report = merge(spark, plan.out, *(() if wanted is None else (wanted,)))
     else:
-        with ended_by_signals(over), _adverts_kept(plan, adverts_s), _shown(as_json) as tell:
+        with ended_by_signals(over), _adverts_kept(plan, adverts_s, keep_s), _shown(as_json) as tell:
             report = run(spark, plan, wanted, trigger_s=trigger_s, tell=tell, over=over)
     spark.stop()
     _print(report, as_json)
@@ -101,16 +108,32 @@ def _tables(text: str) -> tuple[str, ...]:
     return wanted
 
 
-def _seconds(text: str, option: str) -> float:
+def _read_time(text: str) -> float:
+    """Seconds; 0 for what is no time."""
     found = _TIME.fullmatch(text.strip())
-    seconds = float(found[1]) * _SECONDS[found[2] or "s"] if found else 0.0
+    return float(found[1]) * _SECONDS[found[2] or "s"] if found else 0.0
+
+
+def _seconds(text: str, option: str) -> float:
+    seconds = _read_time(text)
     if not TRIGGER_S_MIN <= seconds <= TRIGGER_S_MAX:
         raise PipelineError(f"{option} {text!r}: write a time from 100ms to 24h, as 5s, 500ms or 1m")
     return seconds
 
 
+def _keep_seconds(keep: str | None, adverts: str | None) -> float | None:
+    if keep is None:
+        return None
+    if adverts is None:
+        raise PipelineError(f"--adverts-keep {keep!r}: is for snapshots; say with --adverts how often they are taken")
+    seconds = _read_time(keep)
+    if not 0 < seconds <= KEEP_S_MAX:
+        raise PipelineError(f"--adverts-keep {keep!r}: write a time, as 12h or 30d")
+    return seconds
+
+
 @contextmanager
-def _adverts_kept(plan: Plan, every_s: float | None) -> Iterator[None]:
+def _adverts_kept(plan: Plan, every_s: float | None, keep_s: float | None) -> Iterator[None]:
     """Snapshots of what is advertised meanwhile, the first at once; none is begun after the block, all are ended."""
     if every_s is None:
         yield
@@ -120,7 +143,7 @@ def _adverts_kept(plan: Plan, every_s: float | None) -> Iterator[None]:
 
     asked = parse(plan.options)
     over = threading.Event()
-    arguments = (plan.out, asked.urls, asked.access, every_s, over)
+    arguments = (plan.out, asked.urls, asked.access, every_s, over, keep_s)
     thread = threading.Thread(target=keep_adverts, args=arguments, name="veena-adverts")
     thread.start()
     try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -106,7 +109,8 @@ def soak(
     totals: Counter[str] = Counter()
     broken: list[int] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True) as progress:
+    shown = Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True)
+    with _stoppable(), closing(reports), shown as progress:
         task = progress.add_task("seeds", total=seeds or None)
         for report in reports:
             totals["seeds"] += 1
@@ -147,9 +151,10 @@ def explain(
     totals: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     wrong: list[dict[str, object]] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    reports = explain_seeds(first, seeds, faults, brokers=brokers, jobs=jobs)
+    with _stoppable(), closing(reports), Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("seeds", total=seeds)
-        for report in explain_seeds(first, seeds, faults, brokers=brokers, jobs=jobs):
+        for report in reports:
             totals.update(
                 seeds=1, asked=report.asked, right=report.right, unanswered=report.unanswered, exact=report.exact,
                 plausible=report.plausible, unknown_to_all=report.unknown_to_all, lies=sum(report.lies.values()),
@@ -183,6 +188,32 @@ def explain(
 
 def register(main: typer.Typer) -> None:
     main.add_typer(app, name="sim")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and SIGHUP leave the block in good order, and the command exits with 128 and the signal's number:
+    1 would say that a seed is broken."""
+    told: list[int] = []
+    before: dict[int, Any] = {}
+
+    def stop(number: int, _: object) -> None:
+        told.append(number)
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread is told
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ():
+        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` has it ignored
+            before[number] = signal.signal(number, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not told:
+            raise
+        raise typer.Exit(128 + told[0]) from None
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _load(path: Path | None) -> Network | None:

@@ -19,6 +19,7 @@ import math
 import msgspec
 from msgspec.structs import replace
 
+from veena.address import Address, format_address
 from veena.core.discovery_boundary import Advertise, Scalar
 from veena.core.discovery_frames import MAX_ADVERT_NAME, MAX_ADVERT_PROPERTIES, MAX_ADVERT_XML, Advertisement
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
@@ -38,6 +39,9 @@ KEPT_LEASE_MS = 1000
 #: How often a broker that keeps advertisements notes that it lives, and so how much longer than its lease one may stand
 #: whose client was there when the broker was killed.
 ALIVE_NS = 5 * SECOND_NS
+
+#: The columns of every advertisement in SQL: what each row of an answer says of it.
+BUILT_IN = ("client", "name", "home")
 
 Properties = dict[str, Scalar]
 #: (client id, name): what an advertisement is known by.
@@ -146,6 +150,13 @@ def read_properties(data: bytes) -> Properties:
     """The properties of an advertisement. Decoded anew each time: a microsecond, not a kilobyte."""
     properties: Properties = _decoder.decode(data)
     return properties
+
+
+def columns_of(advert: Advertisement, home: Address) -> Properties:
+    """What SQL sees: the built-in columns and the properties. A property that is called like a built-in column stands
+    in its place: who stated it means that, and queries over it said so before there were built-in columns."""
+    built_in = zip(BUILT_IN, (advert.client, advert.name, format_address(home)), strict=True)
+    return dict(built_in) | read_properties(advert.properties)
 
 
 def document_of(advert: Advertisement) -> str | bytes:

@@ -1,9 +1,10 @@
 """Which advertisements a query may be about, without looking at all of them.
 
-An inverted index: for every field (a property, an element or an attribute of a document) who has it, who has it with
-this value, and its numbers in order. A condition is turned into *sources*, lists of advertisements of which every match
-is surely in one: equality and ranges look their values up, AND takes its cheapest part, OR takes all of its parts, and
-whatever the index cannot say is left open. The exact test of the query then judges the candidates and nobody else.
+An inverted index: for every field (a column of SQL, an element or an attribute of a document) who has it, who has it
+with this value, and its numbers in order. A condition is turned into *sources*, lists of advertisements of which every
+match is surely in one: equality and ranges look their values up, AND takes its cheapest part, OR takes all of its
+parts, and whatever the index cannot say is left open. The exact test of the query then judges the candidates and nobody
+else.
 
 The invariant: no advertisement that matches is missing from the sources (DSC-04); they may hold others. What has more
 values than are worth keeping, or longer ones, stands among the sources of every question about that field.
@@ -22,7 +23,8 @@ from typing import Any
 
 from lxml import etree
 
-from veena.core.advert import document_of, read_properties
+from veena.address import Address
+from veena.core.advert import columns_of, document_of
 from veena.core.discovery_boundary import Scalar
 from veena.core.discovery_frames import Advertisement
 from veena.matching.condition import Comparison, Contains, In, Like, MemberOf, attribute_names
@@ -41,7 +43,7 @@ MAX_INDEXED_TEXT = 128
 #: Values of one advertisement in the index: a few times what a description has. One with more is always looked at.
 MAX_INDEXED_VALUES = 512
 
-#: Kind of field and name: `p` a property, `e` an element, `a` an attribute.
+#: Kind of field and name: `p` a property or a built-in column, `e` an element, `a` an attribute.
 Field = tuple[str, str]
 #: Numbers of advertisements, in an order.
 Postings = dict[int, None]
@@ -72,8 +74,8 @@ class AdvertIndex:
         #: Those with more values than are kept: part of every source.
         self._dense: Postings = {}
 
-    def add(self, number: int, advert: Advertisement) -> None:
-        keys = _keys(advert)
+    def add(self, number: int, advert: Advertisement, home: Address) -> None:
+        keys = _keys(advert, home)
         if len(keys) > MAX_INDEXED_VALUES:
             self._dense[number] = None
             return
@@ -88,11 +90,11 @@ class AdvertIndex:
                     self._sort_in(field, value)
                 self._equal.setdefault(key, {})[number] = None
 
-    def remove(self, number: int, advert: Advertisement) -> None:
+    def remove(self, number: int, advert: Advertisement, home: Address) -> None:
         """Take out what `add` put in for the same advertisement."""
         if self._dense.pop(number, self) is None:
             return
-        keys = _keys(advert)
+        keys = _keys(advert, home)
         for field in dict.fromkeys(field for field, _, _ in keys):
             _discard(self._present, field, number)
         for key in keys:
@@ -180,9 +182,9 @@ def _discard(table: dict[Any, Postings], key: Field | Key, number: int) -> bool:
 # --- what an advertisement has ---
 
 
-def _keys(advert: Advertisement) -> dict[Key, None]:
+def _keys(advert: Advertisement, home: Address) -> dict[Key, None]:
     keys: dict[Key, None] = {}
-    for name, value in read_properties(advert.properties).items():
+    for name, value in columns_of(advert, home).items():
         keys[_key(("p", name), value)] = None
     if not advert.xml:
         return keys

@@ -2,12 +2,14 @@
 
 SQL is `SELECT * | name, ... FROM adverts [WHERE condition] [ORDER BY name [ASC|DESC], ...] [LIMIT n]`. The condition is
 a selector, with the selector's grammar, NULLs and complaints (docs/SELECTORS.md), so that one language asks for events
-and for advertisements. An advertisement without a column has NULL there. Values of different types stand in the order
-NULL, truth values, numbers, text, and what ties is ordered by client and name: the same items always give the same
-answer, whoever held them. An XPath asks for the documents of which its boolean value is true. A constraint is the
+and for advertisements. Columns are properties, and beside them what each row of an answer says anyhow (`BUILT_IN`); a
+property of such a name counts. An advertisement without a column has NULL there. Values of different types stand in the
+order NULL, truth values, numbers, text, and what ties is ordered by client and name: the same items always give the
+same answer, whoever held them. An XPath asks for the documents of which its boolean value is true. A constraint is the
 Trader Constraint Language over properties, with the parser that subscriptions have (TRD-06, TRD-09); the properties
-that it asks for and how many stand beside it. Properties are simple values, so a constraint over a sequence is false
-of every advertisement (TRD-02). SQL and constraints are conditions and share all that follows.
+that it asks for and how many stand beside it. Properties are simple values, so a constraint over a sequence is false of
+every advertisement (TRD-02), and it sees no built-in columns: offers of a trader are judged by what they state. SQL and
+constraints are conditions and share all that follows.
 
 Sorting and limiting are done where advertisements stand and again at the asker: the first n of all are among the first
 n of each, so what travels is bounded by the LIMIT.
@@ -23,13 +25,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from veena.core.advert import document_of, read_properties
+from veena.address import Address
+from veena.core.advert import BUILT_IN, Properties, columns_of, document_of, read_properties
 from veena.core.advert_index import AdvertIndex, Sources, sql_sources, xpath_sources
 from veena.core.discovery_boundary import FoundAdvert, Scalar
 from veena.core.discovery_frames import MAX_COLUMNS, MAX_QUERY, Advertisement, FoundRow
 from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidConstraint, RemoteProtocolError
-from veena.matching.condition import ALWAYS, Condition
+from veena.matching.condition import ALWAYS, Condition, attribute_names
 from veena.matching.condition_closures import compile_condition
 from veena.matching.condition_lexer import MAX_NUMBER_LENGTH
 from veena.matching.constraint_text import parse_constraint
@@ -84,11 +87,14 @@ class AdvertQuery:
         self.order: tuple[tuple[str, bool], ...] = ()
         self.limit: int | None = None
         self._is_sql = is_sql or choice is not None
+        self._sees_built_in = False
         if choice is not None or is_sql:
             select = parse_select(text) if choice is None else _chosen(text, choice)
             self.columns, self.order, self.limit = select.columns, select.order, select.limit
             self._check = compile_condition(select.condition)
             self._formula = normal_form(select.condition)
+            asked = (*attribute_names(select.condition), *select.columns, *(name for name, _ in select.order))
+            self._sees_built_in = choice is None and any(name in BUILT_IN for name in asked)
         else:
             self._xpath = compile_xpath(text, namespaces)
             constraint, names = read_constraint((text, dict(namespaces)))
@@ -101,22 +107,25 @@ class AdvertQuery:
             return sql_sources(self._formula, index)
         return xpath_sources(self._bound, self._expression, self._namespaces, index)
 
-    def matches(self, advert: Advertisement) -> bool:
+    def matches(self, advert: Advertisement, home: Address) -> bool:
         if self._is_sql:
-            return self._check(read_properties(advert.properties))
+            return self._check(self._columns_of(advert, home))
         return bool(advert.xml) and self._xpath.matches(document_of(advert))
 
-    def row(self, advert: Advertisement, home: tuple[int, ...]) -> FoundRow:
+    def _columns_of(self, advert: Advertisement, home: Address) -> Properties:
+        return columns_of(advert, home) if self._sees_built_in else read_properties(advert.properties)
+
+    def row(self, advert: Advertisement, home: Address) -> FoundRow:
         """What of a match is sent."""
         found = FoundRow(advert.client, advert.name, home, advert.stamp)
         if not self.full and not self.order:
             return found
-        properties = read_properties(advert.properties)
-        keys = _encoder.encode([properties.get(name) for name, _ in self.order]) if self.order else b""
+        columns = self._columns_of(advert, home)
+        keys = _encoder.encode([columns.get(name) for name, _ in self.order]) if self.order else b""
         if not self.full:
             return msgspec.structs.replace(found, keys=keys)
         if self.columns != EVERYTHING:
-            values = _encoder.encode([properties.get(name) for name in self.columns])
+            values = _encoder.encode([columns.get(name) for name in self.columns])
             return msgspec.structs.replace(found, keys=keys, values=values)
         return msgspec.structs.replace(
             found, keys=keys, values=advert.properties, xml=advert.xml, is_text=advert.is_text

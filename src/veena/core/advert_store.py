@@ -146,7 +146,7 @@ class AdvertStore:
         rivals = self._latest.setdefault(key, [])
         rivals.append(number)
         rivals.sort(key=self._age)
-        self._index.add(number, advert)
+        self._index.add(number, advert, home)
         self.bytes += weight(advert)
         for other, (gone, came_ns) in list(self._withdrawn.get(key, {}).items()):
             if gone.lease_ms < advert.lease_ms:
@@ -172,7 +172,7 @@ class AdvertStore:
         rivals.remove(number)
         if not rivals:
             del self._latest[key]
-        self._index.remove(number, advert)
+        self._index.remove(number, advert, home)
         self.bytes -= weight(advert)
 
     def drop(self, home: Address) -> None:
@@ -192,7 +192,7 @@ class AdvertStore:
             if self._latest[id_of(advert)][-1] != number or not is_visible(home, advert):
                 continue
             self.evaluated += 1
-            if query.matches(advert):
+            if query.matches(advert, home):
                 found.append((home, advert))
         return found
 

@@ -2,7 +2,8 @@
 
 A line is a sentence that is always the same and the fields that differ: `link up link=3 peer=127.0.0.1:7701`. Text that
 came from outside is quoted, so that it cannot pretend to be a line. `noise` is for what anybody out there can cause as
-often as he likes: a few lines of each kind in a while, and then how many were left out.
+often as he likes: a few lines of each kind in a while, and how many were left out with the next one or at the end.
+What was written and what was left out is counted at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, TextIO
 
 LogFormat = Literal["plain", "json"]
@@ -26,6 +28,15 @@ _PLAIN = re.compile(r"[\w.,:/@+\[\]%~-]+")
 Field = str | int | float | bool | None
 
 
+@dataclass(frozen=True, slots=True)
+class LineStatistics:
+    """How much a broker has said."""
+
+    written: int
+    #: Occurrences of noise without a line of their own.
+    left_out: int
+
+
 class Log:
     """The voice of one broker in one process."""
 
@@ -34,6 +45,7 @@ class Log:
         self._clock = clock
         #: By kind of noise: the start of its window, the lines in it.
         self._noise: dict[str, tuple[float, int]] = {}
+        self._written = self._left_out = 0
 
     def debug(self, what: str, **fields: Field) -> None:
         self._say(logging.DEBUG, what, fields)
@@ -49,6 +61,7 @@ class Log:
 
     def failure(self, what: str, error: BaseException) -> None:
         """Something that must not happen: with where it happened."""
+        self._written += 1
         self._logger.error(what, exc_info=error, extra={"fields": {"error": str(error)}})
 
     def noise(self, what: str, *, level: int = logging.WARNING, **fields: Field) -> None:
@@ -56,15 +69,30 @@ class Log:
         now = self._clock()
         start, lines = self._noise.get(what, (now, 0))
         if now - start >= NOISE_WINDOW_S:
-            if lines > NOISE_LINES:
-                self._say(level, what, {"left_out": lines - NOISE_LINES})
+            self._tell_left_out(what, level, lines)
             start, lines = now, 0
         self._noise[what] = (start, lines + 1)
         if lines < NOISE_LINES:
             self._say(level, what, fields)
+        elif self._logger.isEnabledFor(level):
+            self._left_out += 1
+
+    def end_noise(self) -> None:
+        """Say what was left out and not told yet: nothing more will come."""
+        for what, (_, lines) in self._noise.items():
+            self._tell_left_out(what, logging.INFO, lines)
+        self._noise.clear()
+
+    def statistics(self) -> LineStatistics:
+        return LineStatistics(self._written, self._left_out)
+
+    def _tell_left_out(self, what: str, level: int, lines: int) -> None:
+        if lines > NOISE_LINES:
+            self._say(level, what, {"left_out": lines - NOISE_LINES})
 
     def _say(self, level: int, what: str, fields: dict[str, Field]) -> None:
         if self._logger.isEnabledFor(level):
+            self._written += 1
             self._logger.log(level, what, extra={"fields": fields})
 
 

@@ -51,6 +51,8 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_subscriptions_over_quota", "Subscriptions that a quota refused.", lambda s: s.broker.profiles.over_quota),
     ("veena_connections_accepted", "Connections whose first frame was right.", lambda s: s.entrance.accepted),
     ("veena_connections_refused", "Connections that were turned away.", lambda s: s.entrance.refused),
+    ("veena_log_lines", "Lines that the broker has written to its log.", lambda s: s.lines.written),
+    ("veena_log_lines_left_out", "Occurrences that had no line of their own.", lambda s: s.lines.left_out),
     ("veena_store_writes", "Tickets that the disk has taken.", lambda s: s.store.stored),
     ("veena_store_writes_failed", "Tickets that the disk has refused.", lambda s: s.store.failed),
     ("veena_store_commits", "Synced commits.", lambda s: s.store.commits),

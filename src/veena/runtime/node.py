@@ -38,7 +38,7 @@ from veena.runtime.link_end import EndStatistics
 from veena.runtime.listener import Entrance, EntranceStatistics
 from veena.runtime.locator import Locator, LocatorStatistics
 from veena.runtime.log_service import LogService, LogStatistics
-from veena.runtime.logs import Log
+from veena.runtime.logs import LineStatistics, Log
 from veena.runtime.map_view import live_view
 from veena.runtime.memory import memory_bytes
 from veena.runtime.moving import clients_report
@@ -85,6 +85,8 @@ class NodeStatistics:
     tables: LogStatistics
     #: Batches that clients stage and publish as a whole.
     staging: StagingStatistics
+    #: What it has written to its log.
+    lines: LineStatistics
 
 
 class Node:
@@ -395,6 +397,7 @@ class Node:
             self.locator.statistics(),
             self.tables.statistics(),
             self.staging.statistics(),
+            self.log.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:
@@ -438,6 +441,7 @@ class Node:
         if self._clients is not None:
             self._clients.close()
         await self._release()
+        self.log.end_noise()
         self.log.info("broker stopped", name=self.config.name)
 
     async def kill(self) -> None:

@@ -9,11 +9,9 @@ of that moment. A run counts as right when every answer is, and the oracle belie
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from random import Random
 
 from veena.address import Address
@@ -32,6 +30,7 @@ from veena.sim.options import draw
 from veena.sim.run import Play, draw_size
 from veena.sim.traffic import Publication
 from veena.sim.witness import WatchedWorld
+from veena.sim.workers import worker_pool
 from veena.sim.world import ClientEffect, MakeBroker
 
 #: How often somebody asks while things break and once all is healed, and how many pairs each time.
@@ -283,14 +282,14 @@ def _change_events(play: Play, chance: Random) -> None:
 
 def explain_seeds(
     first: int, seeds: int, faults: str = "all", *, brokers: int | None = None, jobs: int = 1
-) -> Iterator[ExplainReport]:
-    """The reports of so many seeds, in their order."""
+) -> Generator[ExplainReport, None, None]:
+    """The reports of so many seeds, in their order; to close it breaks off what runs."""
     run = partial(explain_seed, faults=faults, brokers=brokers)
     numbers = range(first, first + seeds)
     if jobs == 1:
         yield from map(run, numbers)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with worker_pool(jobs) as pool:
         yield from pool.map(run, numbers)
 
 

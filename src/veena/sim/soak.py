@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Generator
+from concurrent.futures import Future
 from functools import partial
-from multiprocessing import get_context
 
 from veena.runtime.network_file import Network
 from veena.sim.run import Report, run_seed
+from veena.sim.workers import worker_pool
 
 #: Seeds given out ahead of the one whose report is next, for each process.
 AHEAD = 2
@@ -27,8 +27,8 @@ def soak(
     events: int | None = None,
     brokers: int | None = None,
     guests: int = 0,
-) -> Iterator[Report]:
-    """The reports of `seeds` seeds, or of those that begin within `seconds`."""
+) -> Generator[Report, None, None]:
+    """The reports of `seeds` seeds, or of those that begin within `seconds`; to close it breaks off what runs."""
     end = time.monotonic() + seconds if seconds else None
     given = 0
     run = partial(run_seed, faults=faults, network=network, events=events, brokers=brokers, guests=guests)
@@ -41,8 +41,7 @@ def soak(
             yield run(first + given)
             given += 1
         return
-    # A fresh interpreter for each: nothing of this process can make a difference.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with worker_pool(jobs) as pool:
         waiting: deque[Future[Report]] = deque()
         while waiting or is_more():
             while len(waiting) < AHEAD * jobs and is_more():

@@ -2,6 +2,7 @@
 
     snapshot_adverts(url)              --> what can be found from that broker now, as an Arrow table
     store_adverts(archive, table)      --> DIR/adverts/taken-....parquet
+    trim_adverts(archive, since)       --> without those that answer nothing since then
     query(spark, archive, sql=...)     --> the answer that the network would have given there and then (DSC-04)
 
 Advertisements stand with controllers, not in logs, so they are asked for: one query for everything, by a client like
@@ -19,7 +20,8 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,9 +122,15 @@ def store_adverts(archive: str | Path, table: pa.Table) -> Path:
 
 
 def keep_adverts(
-    archive: str | Path, url: str | Sequence[str], access: Access, every_s: float, over: threading.Event
+    archive: str | Path,
+    url: str | Sequence[str],
+    access: Access,
+    every_s: float,
+    over: threading.Event,
+    keep_s: float | None = None,
 ) -> None:
-    """Take a snapshot so often, until `over` is set; one that is like the last before is not kept again."""
+    """Take a snapshot so often, until `over` is set; one that is like the last before is not kept again. With `keep_s`
+    those go that nothing within so many seconds needs."""
     while True:
         try:
             table = snapshot_adverts(url, access)
@@ -130,8 +138,29 @@ def keep_adverts(
                 store_adverts(archive, table)
         except (VeenaError, OSError) as error:  # the archive goes on, and so does this
             _logger.warning("no snapshot of advertisements, the next is in %g s: %s", every_s, error)
+        if keep_s is not None:
+            _trim(archive, keep_s)
         if over.wait(every_s):
             return
+
+
+def trim_adverts(archive: str | Path, since: datetime) -> list[Path]:
+    """Remove the snapshots that answer nothing since then; those that were.
+
+    A snapshot stands for all times until the next, because one that is like it is not kept: so the last one from before
+    stays, and whatever is asked for since then has an answer.
+    """
+    gone = [old for (_, old), (following, _) in pairwise(snapshots(archive)) if following <= since]
+    for path in gone:
+        path.unlink(missing_ok=True)
+    return gone
+
+
+def _trim(archive: str | Path, keep_s: float) -> None:
+    try:
+        trim_adverts(archive, datetime.now(UTC) - timedelta(seconds=keep_s))
+    except OSError as error:  # the archive goes on, with more than was asked for
+        _logger.warning("old snapshots of advertisements stay: %s", error)
 
 
 def _is_last(archive: str | Path, table: pa.Table) -> bool:
@@ -225,7 +254,7 @@ def _answers(
             advert = Advertisement(
                 row["client"], row["name"], len(home), 0, row["packed"], row["xml"] or b"", row["is_text"]
             )
-            if home[: len(around)] == around and judge.matches(advert):
+            if home[: len(around)] == around and judge.matches(advert, home):
                 found.append(judge.row(advert, home))
     first = len({(row.client, row.name) for row in found})
     packed = [_encoder.encode(row) for row in judge.merge(found)]
