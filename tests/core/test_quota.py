@@ -91,9 +91,10 @@ def test_what_would_be_one_more_is_refused_and_nothing_changes() -> None:
         assert part in bench.last
     after = bench.found.statistics()
     assert after.over_quota == before.over_quota + 1 == 1
-    assert (after.climbing, after.subscriptions) == (before.climbing, before.subscriptions) == ((2, 2, 2), 2)
+    assert (after.climbing, after.subscriptions) == (before.climbing, before.subscriptions) == ((2, 0, 0), 2)
     assert bench.found.clients.changes == changes
     bench.run()
+    assert bench.climbing() == (2, 2, 2), "the units have told it too"
     assert len(bench.told()) == 2
 
 
@@ -260,6 +261,7 @@ def test_a_super_cluster_counts_what_several_clusters_want_once() -> None:
     assert "this super-cluster" in bench.last
     assert bench.subscribe("c", scope=2), "it goes no further than the super-cluster"
     assert bench.subscribe("a"), "another cluster has it"
+    assert not bench.subscribe("d", scope=2), "its own cluster is full as well: two wants are on their way there"
     assert bench.climbing() == (2, 2, 2)
     bench.hear(FAR, make_want("topic", "a", 4), 8, wanted=False)
     assert bench.climbing()[2] == 2, "the other one still wants it"
@@ -293,13 +295,29 @@ def test_what_the_unit_never_tells_is_not_waited_for_for_ever() -> None:
     assert bench.subscribe("t3")
 
 
+def test_nothing_is_listed_while_the_quota_is_far_or_has_become_so() -> None:
+    """What is on its way to the units is looked for when it may matter: a list of it costs memory."""
+    bench = Bench(unit=10)
+    numbers = [bench.subscribe(f"t{number}") for number in range(9)]
+    assert bench.climbing() == (9, 0, 0)
+    numbers += [bench.subscribe("t9"), bench.subscribe("t10")]
+    assert bench.climbing() == (10, 10, 10) and numbers.pop() == 0
+    bench.run()
+    assert bench.climbing() == (10, 10, 10)
+    for number in numbers[2:]:
+        bench.unsubscribe(number)
+    bench.run()
+    bench.subscribe("t11")
+    assert bench.climbing() == (3, 2, 2)
+
+
 def test_a_network_of_few_levels_has_fewer_units() -> None:
-    for levels, most in ((1, (1,)), (2, (1, 1)), (3, (1, 1, 1))):
+    for levels, told in ((1, (2,)), (2, (1, 1)), (3, (1, 1, 1))):
         found = Profiles(NetworkMap((0,) * levels), Settings(levels=levels, max_unit_constraints=1), 0)
         found.client(ClientUp(1, "alice"), 0)
         assert found.client(Subscribe(1, 1, "topic", "a", levels), 0) == []
-        assert found.statistics().climbing == most
         assert bool(found.client(Subscribe(1, 2, "topic", "b", levels), 0)) == (levels > 1)
+        assert found.statistics().climbing == told
         found.check()
 
 

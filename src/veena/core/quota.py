@@ -29,13 +29,15 @@ What was accepted stays accepted:
 - A plain subscription ends with its session, and a while after a lost connection its want is gone: after that it is a
   new one, here or elsewhere.
 
-A unit's rows come a moment after the subscriptions. What this broker let in and the unit has not told yet is counted
-too, for as long as that takes; what others let in meanwhile is not known here. So concurrent subscriptions at several
-brokers may exceed a unit's quota, by as many as are made within that moment. Who goes makes room in his broker at once,
-in a unit when its speaker has withdrawn the want.
+A unit's rows come a moment after the subscriptions. Where a quota is near, what this broker let in and the unit has not
+told yet is counted too, for as long as that takes; what others let in meanwhile is not known here. So concurrent
+subscriptions at several brokers may exceed a unit's quota, by as many as are made within that moment. Who goes makes
+room in his broker at once, in a unit when its speaker has withdrawn the want.
 
 The invariant: counts are kept, and no subscription looks at all rows: `_distinct` is the number of wants that some
-cluster of the super-cluster tells for more than it.
+cluster of the super-cluster tells for more than it. What is let in and not told is looked for once, when the rows of a
+unit and everything that the broker tells could come to the quota, and kept up from then on: a list of it all the time
+would be a hundred bytes for each want of a busy morning, and the memory is not given back.
 
 Rejected: to refuse rows of a neighbour that is over its quota. Who does not keep a row must let everything through, and
 a link that is closed for it takes honest clients down with it. And to ask the unit's speaker before a subscription is
@@ -69,12 +71,12 @@ class Quota:
         self._levels = network.levels
         self._table = table
         self._speakers = speakers
-        units = range(1, min(DIGEST_LEVEL + 1, network.levels))
-        self._most = (settings.max_broker_constraints, *(settings.max_unit_constraints for _ in units))
+        self._units = range(1, min(DIGEST_LEVEL + 1, network.levels))
+        self._most = (settings.max_broker_constraints, *(settings.max_unit_constraints for _ in self._units))
         self._cluster = network.own(1) if network.levels > 1 else None
-        #: By level of the unit: wants of this broker that the unit should tell and has not, with the time until when
-        #: that is waited for, ascending.
-        self._coming: dict[int, dict[bytes, int]] = {level: {} for level in units}
+        #: By level of a unit whose quota is near: wants of this broker that the unit should tell and has not, with the
+        #: time until when that is waited for, ascending.
+        self._coming: dict[int, dict[bytes, int]] = {}
         #: Wants that some cluster tells for more than the super-cluster, and how many rows each cluster has of these.
         self._distinct = 0
         self._tellers: dict[Unit, int] = {}
@@ -82,6 +84,7 @@ class Quota:
 
     def admit(self, want: Want, leaving: Want | None, now_ns: int) -> None:
         """Raise LocalProtocolError if a subscription to this must not be made; `leaving` is what goes in exchange."""
+        self._draw_near(now_ns)
         if not self._full(want.scope):
             return
         self.tick(now_ns)
@@ -96,6 +99,18 @@ class Quota:
                 self.refused += 1
                 raise LocalProtocolError(self._reason(level, want))
 
+    def _draw_near(self, now_ns: int) -> None:
+        """Look for what the units have not told yet, where that may matter now."""
+        for level in self._units:
+            if level not in self._coming and self._at_most(level) >= self._most[level]:
+                self._coming[level] = {}
+                for want in self._speakers.own.wants.told.values():
+                    self._await(level, want, now_ns)
+
+    def _at_most(self, level: int) -> int:
+        """As many as a unit tells when everything of this broker has come to it and is covered by nothing."""
+        return self._rows(level) + self._told(0)
+
     def _full(self, scope: int) -> list[int]:
         """The levels whose quota is used up, as far as a want of this scope climbs."""
         return [level for level, most in enumerate(self._most) if scope > level and self._told(level) >= most]
@@ -103,13 +118,17 @@ class Quota:
     def _told(self, level: int) -> int:
         if level == 0:
             return len(self._speakers.own.wants.told)
-        return (self._table.own.row_count(1) if level == 1 else self._distinct) + len(self._coming[level])
+        return self._rows(level) + len(self._coming.get(level, ()))
+
+    def _rows(self, level: int) -> int:
+        return self._table.own.row_count(1) if level == 1 else self._distinct
 
     def _makes_room(self, level: int, displaced: list[Want]) -> bool:
         """Whether the broker, or a unit, tells one of these, which it will not any longer."""
         if level == 0:
             return bool(displaced)
-        return any(want.key in self._coming[level] or self._tells(level, want.key) for want in displaced)
+        coming = self._coming.get(level, {})
+        return any(want.key in coming or self._tells(level, want.key) for want in displaced)
 
     def _has(self, level: int, want: Want, compares: bool) -> bool:
         """Whether a unit would tell no more with this want than without it, as far as that is known here."""
@@ -145,12 +164,15 @@ class Quota:
 
     def added(self, want: Want, now_ns: int) -> None:
         """The broker tells this from now on."""
-        for level, coming in self._coming.items():
-            if want.scope <= level or want.key in coming:
-                continue
-            # To compare it with all others is worth it where it decides who is let in next.
-            if not self._has(level, want, self._told(level) >= self._most[level]):
-                coming[want.key] = now_ns + SETTLED_NS
+        for level in self._coming:
+            self._await(level, want, now_ns)
+
+    def _await(self, level: int, want: Want, now_ns: int) -> None:
+        coming = self._coming[level]
+        # To compare it with all others is worth it where it decides who is let in next.
+        compares = self._told(level) >= self._most[level]
+        if want.scope > level and want.key not in coming and not self._has(level, want, compares):
+            coming[want.key] = now_ns + SETTLED_NS
 
     def removed(self, want: Want) -> None:
         """One who wanted this is gone."""
@@ -183,8 +205,11 @@ class Quota:
                 del self._tellers[row.unit]
 
     def tick(self, now_ns: int) -> None:
-        """What a unit has not told for so long is not waited for any more."""
-        for level in self._coming:
+        """What a unit has not told for so long is not waited for any more; nor is anything where the quota is far."""
+        for level in list(self._coming):
+            if self._at_most(level) < self._most[level] // 2:
+                del self._coming[level]
+                continue
             while (first := next(iter(self._coming[level].items()), None)) is not None and first[1] <= now_ns:
                 self._settle(level, first[0])
 
