@@ -180,6 +180,19 @@ def test_what_cannot_be_read_is_told_as_such_and_not_as_too_much() -> None:
     assert len(bench.last) < 400 and "x" * MAX_SHOWN not in bench.last
 
 
+@pytest.mark.parametrize("engine", ["integer", "topic", "tags", "selector", "xpath", "constraint"])
+@pytest.mark.parametrize("constraint", [5, "", "==", ("", ""), ("q", "x >"), ("a", {"b": "c"})])
+def test_where_the_quota_is_used_up_nonsense_is_refused_as_ever(engine: str, constraint: Constraint) -> None:
+    """FLT-09: a client may send any of these for any engine; the broker goes on, and says the same in both cases."""
+    free, full = Bench(), Bench(broker=1, unit=1)
+    assert full.subscribe("a")
+    if not free.subscribe(constraint, engine=engine):
+        assert not full.subscribe(constraint, engine=engine)
+        assert full.last == free.last
+    else:
+        assert not full.subscribe(constraint, engine=engine) and "= 1 distinct constraints" in full.last
+
+
 def test_what_would_be_displaced_is_what_adding_displaces() -> None:
     """AGG-07: compared as far as adding compares."""
     wants = [make_want("selector", ranges(low, low + width), 4) for low in range(4) for width in range(3)]
@@ -267,6 +280,18 @@ def test_a_super_cluster_counts_what_several_clusters_want_once() -> None:
     assert bench.climbing()[2] == 2, "the other one still wants it"
     bench.hear(FAR, make_want("topic", "b", 3), 9, wanted=False)
     assert bench.climbing()[2] == 1
+
+
+def test_what_another_cluster_tells_more_widely_still_counts() -> None:
+    """A row of this cluster comes to those of the super-cluster, whatever others tell."""
+    bench = Bench(unit=3)
+    for number, topic in enumerate(("a", "b", "c"), 1):
+        bench.hear(FAR, make_want("topic", topic, 4), number)
+    assert not bench.subscribe(("a", "x > 1"), engine="selector") and "this super-cluster" in bench.last
+    assert bench.subscribe("a")
+    assert bench.subscribe(("a", "x > 1"), engine="selector"), "its own broker has the whole topic"
+    bench.run()
+    assert bench.climbing() == (1, 1, 3)
 
 
 def test_what_was_let_in_counts_before_the_unit_has_told_it() -> None:

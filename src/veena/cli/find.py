@@ -110,7 +110,8 @@ def _show(answer: QueryAnswer) -> None:
     columns = tuple(
         name
         for name in columns
-        if any(values.get(name) != ids.get(name) for values, ids in zip(rows, own, strict=True))
+        if name not in ("client", "name")
+        or any(values.get(name) != ids.get(name) for values, ids in zip(rows, own, strict=True))
     )
     table = Table("client", "name", *columns, title=f"{answer.matched} found")
     for row, values in zip(answer.rows, rows, strict=True):

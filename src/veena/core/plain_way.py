@@ -31,6 +31,11 @@ class PlainWay:
         #: Take note that these get it; who is to be handed it now, and not when it reads again.
         self.hand_over = ends.hand_over_plain
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether something waits for clients that do not read."""
+        return bool(self._ends.outlet.clogged)
+
     def state(self) -> tuple[object, ...]:
         """Something that is the same as long as later best-effort events that are alike have the same receivers."""
         profiles = self._profiles

@@ -122,9 +122,16 @@ class Publishers:
 
     def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
         """Take a best-effort burst about whose like everything was decided before, and that can go out as it came; who
-        is to be handed it. None, and nothing has changed, for any other."""
+        is to be handed it. None, and nothing has changed, for any other; also while somebody does not read, since what
+        waits for him may be too much, and more follows from that."""
         like, granted = burst.like, self._granted.get(session)
-        if granted is None or like not in granted[1] or not granted[1][like][2] or granted[0] != self._plain.state():
+        if (
+            self._plain.is_held_up
+            or granted is None
+            or like not in granted[1]
+            or not granted[1][like][2]
+            or granted[0] != self._plain.state()
+        ):
             return None
         return self._short_way(session, like, burst, granted[1], now_ns)
 

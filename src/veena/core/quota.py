@@ -10,8 +10,9 @@ bounded anyway.
 A subscription is refused when it would make one want more be told and the quota is used up; nothing changes then. What
 makes no difference is always let in: a want that the broker has, also one that lingers after a lost connection; one
 that a wider want of the broker covers; one that covers others, which are told no longer; and, for a unit, one that the
-unit tells, or tells for more, or whose topic it tells as a whole. That a wider want of another broker covers it in any
-other way is seen by the unit's speaker alone: elsewhere it may be refused, though the unit would not tell it.
+unit tells, or that its cluster tells for more, or whose topic its cluster tells as a whole. That a wider want of another
+broker covers it in any other way is seen by the cluster's speaker alone: elsewhere it may be refused, though the unit
+would not tell it.
 
 A want climbs as far as its scope: one for the cluster counts for its broker, and not for its cluster. The narrowest
 scope is the cluster, so every want counts for its broker. Clients that can be written to, and homes of durable
@@ -53,7 +54,7 @@ from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.speaker import Speakers
-from veena.core.want import SELECTOR, TOPIC, Want, key_of
+from veena.core.want import SELECTOR, TOPIC, Want, key_of, unreadable
 from veena.errors import LocalProtocolError
 
 #: A want that its unit has not told after so long is covered there, or the speaker is out of reach.
@@ -87,6 +88,8 @@ class Quota:
         self._draw_near(now_ns)
         if not self._full(want.scope):
             return
+        if unreadable(want.kind, want.payload) is not None:
+            return  # its engine says what is wrong
         self.tick(now_ns)
         own = self._speakers.own.wants
         displaced = own.displaced(want)
@@ -131,10 +134,12 @@ class Quota:
         return any(want.key in coming or self._tells(level, want.key) for want in displaced)
 
     def _has(self, level: int, want: Want, compares: bool) -> bool:
-        """Whether a unit would tell no more with this want than without it, as far as that is known here."""
-        if self._tells(level, want.key) or any(self._tells(level, key) for key in _wider(want, self._levels)):
+        """Whether a unit would tell no more with this want than without it, as far as that is known here.
+
+        What counts of a super-cluster are rows of its clusters: what the own cluster does not tell is none of them."""
+        if self._tells(level, want.key) or any(self._tells(1, key) for key in _wider(want, self._levels)):
             return True
-        cover = self._speakers.cover(level) if compares else None
+        cover = self._speakers.cover(1) if compares else None
         return cover is not None and cover.displaced(want) != []
 
     def _tells(self, level: int, key: bytes) -> bool:
@@ -210,8 +215,9 @@ class Quota:
             if self._at_most(level) < self._most[level] // 2:
                 del self._coming[level]
                 continue
-            while (first := next(iter(self._coming[level].items()), None)) is not None and first[1] <= now_ns:
-                self._settle(level, first[0])
+            coming = self._coming[level]
+            if coming and next(iter(coming.values())) <= now_ns:
+                self._coming[level] = {key: until_ns for key, until_ns in coming.items() if until_ns > now_ns}
 
     def climbing(self) -> tuple[int, ...]:
         """How many wants are told of the broker, of its cluster and of its super-cluster, as far as they have such."""

@@ -94,6 +94,8 @@ class _Membership:
     #: Whether the home has been heard of: since it was asked last, and at all.
     is_known: bool = False
     was_known: bool = False
+    #: A group that is kept here was acknowledged for all of its scope.
+    was_promised: bool = False
 
 
 def group_id(name: str, want: Want) -> str:
@@ -196,7 +198,12 @@ class Shared:
         )
         # A home that is lost is replaced, whatever there is room for: its members were told that all is well.
         durable = self._durables.subscribe(
-            wanted, member.group, self._new_version(now_ns), False, now_ns, was_accepted=member.was_known
+            wanted,
+            member.group,
+            self._new_version(now_ns),
+            False,
+            now_ns,
+            was_accepted=member.was_known or member.was_promised,
         )
         self._enter(durable, session)
 
@@ -299,6 +306,7 @@ class Shared:
         address, number = member
         if address == self._host:
             found = self._members[number]
+            found.was_promised = found.was_promised or group.level >= group.durable.scope
             if group.level:
                 self._effects.append(Active(found.session, found.subscription, group.level))
         elif group.level >= group.durable.scope:

@@ -134,6 +134,7 @@ class Conversations:
         settings: Settings,
         users: Users | None = None,
         clock: Callable[[], float] = time.monotonic,
+        log: Log | None = None,
     ) -> None:
         self.driver = driver
         self.identity = identity
@@ -141,7 +142,7 @@ class Conversations:
         self.users = users or Users()
         self.clock = clock
         #: What clients can cause at will is told, but not as often as they cause it.
-        self.log = Log(logger)
+        self.log = log or Log(logger)
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: By session; and all, those that have none yet included.
         self.sessions: dict[int, Conversation] = {}

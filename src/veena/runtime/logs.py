@@ -43,8 +43,8 @@ class Log:
     def __init__(self, logger: logging.Logger | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger or logging.getLogger("veena.broker")
         self._clock = clock
-        #: By kind of noise: the start of its window, the lines in it.
-        self._noise: dict[str, tuple[float, int]] = {}
+        #: By kind of noise: the start of its window, the lines in it, their level.
+        self._noise: dict[str, tuple[float, int, int]] = {}
         self._written = self._left_out = 0
 
     def debug(self, what: str, **fields: Field) -> None:
@@ -67,11 +67,11 @@ class Log:
     def noise(self, what: str, *, level: int = logging.WARNING, **fields: Field) -> None:
         """What others can cause at will; the kinds are the sentences that this code has."""
         now = self._clock()
-        start, lines = self._noise.get(what, (now, 0))
+        start, lines, _ = self._noise.get(what, (now, 0, level))
         if now - start >= NOISE_WINDOW_S:
             self._tell_left_out(what, level, lines)
             start, lines = now, 0
-        self._noise[what] = (start, lines + 1)
+        self._noise[what] = (start, lines + 1, level)
         if lines < NOISE_LINES:
             self._say(level, what, fields)
         elif self._logger.isEnabledFor(level):
@@ -79,8 +79,8 @@ class Log:
 
     def end_noise(self) -> None:
         """Say what was left out and not told yet: nothing more will come."""
-        for what, (_, lines) in self._noise.items():
-            self._tell_left_out(what, logging.INFO, lines)
+        for what, (_, lines, level) in self._noise.items():
+            self._tell_left_out(what, level, lines)
         self._noise.clear()
 
     def statistics(self) -> LineStatistics:

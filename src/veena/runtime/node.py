@@ -178,7 +178,7 @@ class Node:
             driver.on_change = self._changed.set
             driver.on_failure = self._fail
             driver.on_restart = self._fail
-            self._clients = Conversations(driver, driver.broker.identity, driver.settings, users)
+            self._clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
             self._clients.batches = driver.recorder is None
             self._clients.label_of = self._label_of
             if self.config.tables.auth.tell:
