@@ -10,9 +10,9 @@ bounded anyway.
 A subscription is refused when it would make one want more be told and the quota is used up; nothing changes then. What
 makes no difference is always let in: a want that the broker has, also one that lingers after a lost connection; one
 that a wider want of the broker covers; one that covers others, which are told no longer; and, for a unit, one that the
-unit tells, or that its cluster tells for more, or whose topic its cluster tells as a whole. That a wider want of another
-broker covers it in any other way is seen by the cluster's speaker alone: elsewhere it may be refused, though the unit
-would not tell it.
+unit tells, or that its cluster tells for more, or whose topic its cluster tells as a whole. That a wider want of
+another broker covers it in any other way is seen by the cluster's speaker alone: elsewhere it may be refused, though
+the unit would not tell it.
 
 A want climbs as far as its scope: one for the cluster counts for its broker, and not for its cluster. The narrowest
 scope is the cluster, so every want counts for its broker. Clients that can be written to, and homes of durable
