@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 
@@ -9,3 +11,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help="write what the scripts in tests/scenarios print into them as expected"
     )
+
+
+# Under `nohup`, or in the background of a script, a process ignores these, and so would every command that tests start
+# and interrupt. A handler is not inherited as being ignored is.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda number, frame: None)
