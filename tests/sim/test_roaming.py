@@ -327,6 +327,40 @@ def test_what_was_not_acknowledged_is_marked_under_its_next_id() -> None:
     assert [frame.redelivered for frame in stage.frames[reader.session]] == [True, False]
 
 
+def test_an_original_is_marked_that_comes_after_its_unacknowledged_repetition() -> None:
+    """CLI-07, DUP-08: got at X under its second id; X is silent now, and Y gets what went to others under the first."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader, other = Reader(stage, "alice", ack="manual"), Reader(stage, "bob")
+    reader.attach("w1")
+    other.attach("z1")
+    roaming = stage.attach("x0", "publisher")
+    stage.wait()
+    stage.world.crash(stage.addresses["z1"], silent=False)
+    stage.world.crash(stage.addresses["w1"], silent=False)
+    stage.wait()
+    first = stage.publish(roaming, "once")
+    stage.leave(roaming)
+    stage.wait()
+    stage.world.crash(stage.addresses["x0"], silent=False)
+    stage.world.start(stage.addresses["w1"])
+    reader.attach("w1")
+    roaming = stage.attach("w0", "publisher")
+    stage.wait(10 * SECOND_NS)
+    stage.publish(roaming, "once", original=(first.incarnation, first.timestamp, first.sequence))
+    stage.wait()
+    assert unacknowledged(stage, reader) == ["once"]
+    stage.world.crash(stage.addresses["w1"], silent=False)
+    stage.world.start(stage.addresses["x0"])
+    stage.world.start(stage.addresses["z1"])
+    reader.attach("z1")
+    other.attach("z1")
+    stage.publish(roaming, "more")
+    stage.wait(20 * SECOND_NS)
+    assert sorted(other.read()) == ["more", "once"]
+    assert sorted(reader.read()) == ["more", "once"]
+    assert [frame.redelivered for frame in stage.frames[reader.session] if bytes(frame.body) == b"once"] == [True]
+
+
 def test_what_a_roaming_publisher_repeats_is_known_at_the_next_home() -> None:
     """DUP-08: had at X under its first id, repeated under another one when the client is with Y."""
     stage = Stage(two_sites(), options=QUICK)

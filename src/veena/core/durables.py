@@ -157,7 +157,7 @@ class Durables:
         self._save(durable)
         first = durable.inboxes[0]
         reader = Reader(given.session, given.subscription, first.number, first.cursor)
-        reader.had, reader.skips, reader.is_manual = dict(given.had), given.skips, given.ack == "manual"
+        reader.presents(given.had, given.skips, given.ack == "manual")
         durable.readers[given.session, given.subscription] = reader
         self._readers[given.session, given.subscription] = durable
         self._by_session.setdefault(given.session, {})[given.subscription] = None
