@@ -2,7 +2,7 @@
 
     python benchmarks/chaos.py [--network FILE] [--seconds 60] [--rate 500] [--seed 1] [--json]
 
-Exit code 1 when a delivery is missing, came twice or out of order.
+Where it stands is told on standard error. Exit code 1 when a delivery is missing, came twice or out of order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from veena.bench.chaos import Chaos, Plan, shown
+from veena.bench.progress import progress
 from veena.runtime.network_file import load_network
 
 NETWORK = Path(__file__).parents[1] / "networks" / "ges-22.toml"
@@ -43,8 +44,8 @@ def main() -> int:
         kills=given.kills, cuts=given.cuts, match_percent=given.match, seed=given.seed,
     )  # fmt: skip
     network = load_network(given.network, connected=True)
-    with Console(stderr=True).status("starting") as status, tempfile.TemporaryDirectory() as temporary:
-        chaos = Chaos(network, given.directory or Path(temporary), plan, status.update)
+    with progress() as say, tempfile.TemporaryDirectory() as temporary:
+        chaos = Chaos(network, given.directory or Path(temporary), plan, say)
         outcome = asyncio.run(chaos.run())
     if given.as_json:
         print(json.dumps(outcome.as_dict()))

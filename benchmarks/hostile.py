@@ -2,7 +2,8 @@
 
     python benchmarks/hostile.py [--connections 10000] [--json]
 
-Exit code 1 when an honest client lost something, deliveries stood still, or the memory is not back.
+Where it stands is told on standard error. Exit code 1 when an honest client lost something, deliveries stood still, or
+the memory is not back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from veena.bench.hostile import Hostile
+from veena.bench.progress import progress
 
 
 def main() -> int:
@@ -25,8 +27,8 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=10_000, help="how many are opened and closed")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
-    with Console(stderr=True).status("starting") as status, tempfile.TemporaryDirectory() as temporary:
-        report = asyncio.run(Hostile(Path(temporary), status.update, given.connections).run())
+    with progress() as say, tempfile.TemporaryDirectory() as temporary:
+        report = asyncio.run(Hostile(Path(temporary), say, given.connections).run())
     if given.as_json:
         print(json.dumps(report.as_dict()))
     else:

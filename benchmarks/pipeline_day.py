@@ -14,9 +14,6 @@ import json
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -24,11 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from veena.bench.day import Day, Plan, shown
+from veena.bench.progress import progress
 from veena.runtime.network_file import load_network
 
 NETWORK = Path(__file__).parents[1] / "networks" / "ges-22.toml"
-#: Where it stands is told so often where nobody watches.
-LINE_S = 10.0
 
 
 def main() -> int:
@@ -71,27 +67,6 @@ def main() -> int:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """One line that changes on a terminal, else a line every now and then with the seconds since the start."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status("starting") as status:
-            yield status.update
-        return
-    begin = time.monotonic()
-    last_told, last_phase = float("-inf"), ""
-
-    def say(text: str) -> None:
-        nonlocal last_told, last_phase
-        now, phase = time.monotonic(), text.split(" ", 1)[0]
-        if now - last_told >= LINE_S or phase != last_phase:
-            last_told, last_phase = now, phase
-            print(f"{now - begin:6.0f} s  {text}", file=sys.stderr, flush=True)
-
-    yield say
 
 
 if __name__ == "__main__":

@@ -145,6 +145,8 @@ class _Reader:
         wanted = await self.client.subscribe(
             topic=TOPIC, selector=self.selector(percent), durable="all", wait=PATIENCE_S
         )
+        if not wanted.is_active:
+            raise TimeoutError(f"{self.name} at {member.label}: not acknowledged everywhere after {PATIENCE_S:g} s")
         self.task = asyncio.create_task(self._read(wanted))
 
     async def move(self, member: Member) -> None:
@@ -154,11 +156,11 @@ class _Reader:
         await self.client.move(member.url, PATIENCE_S)
 
     async def leave(self) -> None:
-        assert self.client is not None
         if self.task is not None:
             self.task.cancel()
             await asyncio.gather(self.task, return_exceptions=True)
-        await self.client.close()
+        if self.client is not None:
+            await self.client.close()
 
     async def _read(self, subscription: Subscription) -> None:
         while True:
@@ -221,11 +223,15 @@ class Chaos:
             client = connect(urls, client_id=f"publisher-{number}", timeout=PATIENCE_S)
             self._writers.append(await self._stack.enter_async_context(client))
         for number in range(plan.subscribers):
-            reader = _Reader(f"reader-{number}", self._chance.randrange(KINDS), number % len(members))
-            self._readers.append(reader)
-            self._stack.push_async_callback(reader.leave)
-            await reader.attach(members[reader.at], plan.match_percent)
-            self._say(f"subscribers: {number + 1} of {plan.subscribers}")
+            self._readers.append(_Reader(f"reader-{number}", self._chance.randrange(KINDS), number % len(members)))
+        async with asyncio.TaskGroup() as group:
+            for reader in self._readers:
+                group.create_task(self._attach(reader))
+
+    async def _attach(self, reader: _Reader) -> None:
+        self._stack.push_async_callback(reader.leave)
+        await reader.attach(self._fleet.members[reader.at], self._plan.match_percent)
+        self._say(f"attaching: {sum(each.task is not None for each in self._readers)} of {len(self._readers)} readers")
 
     async def _divert(self, link: LinkEntry) -> None:
         """Let the broker that dials this link dial a detour."""
