@@ -60,6 +60,17 @@ def wanting(world: World, broker: Address, event: Event, origin: Address | None 
     return [u for u in found.map.vertices() if u != broker and vector & found.profiles.interest.bit(u)]
 
 
+def test_a_lone_subscription_does_not_wait_for_the_intervals() -> None:
+    """ACT-01, PPP-04: acknowledged by the whole system in a third of the time that the batches of all levels span."""
+    world = up(load_network(NETWORKS / "ges-22.toml"))
+    settings, broker = world.settings, world.broker(at(world, "SSC-B.SC-5.h.22"))
+    begin_ns, span_ns = world.now_ns, sum(settings.batch_ns) + sum(settings.claim_ns)
+    world.give(broker.identity.address, ClientUp(1, "alice"))
+    world.give(broker.identity.address, Subscribe(1, 1, "topic", "quotes", SYSTEM))
+    world.run_until(begin_ns + span_ns // 3)
+    assert broker.profiles.state(1, 1) == (0, SYSTEM)
+
+
 def test_a_profile_climbs_to_the_controllers_of_every_level(fix2: World) -> None:
     """PRF-05, PGR-16, PPP-01, PPP-04, PPP-05, PPP-07: from 21 inside n, from n inside SC-3, from SC-3 at 1 and 10,
     relabelled each time: a broker's destinations are clients, in a cluster they are brokers, then clusters, then
