@@ -157,7 +157,7 @@ def test_a_device_that_takes_the_others_with_it_is_caught(monkeypatch: pytest.Mo
         return durable is not None
 
     monkeypatch.setattr(Durables, "detach", greedy)
-    report = run_seed(3, "none", change=fickle, brokers=6)
+    report = run_seed(2, "none", change=fickle, brokers=6)
     assert report.spurious
     assert "to acknowledge for" in report.wrong[0]
 

@@ -30,12 +30,12 @@ from veena.sim.run import Report, run_seed
 BROKERS = 12
 #: A planted bug, and a seed that catches it.
 PLANTED: dict[type[Router], int] = {
-    DropById: 1,
-    AckWhatIsTaken: 1,
+    DropById: 3,
+    AckWhatIsTaken: 10,
     BounceIgnored: 1,
     AckOnTaking: 5,
     EventPaths: 1,
-    WaitingCost: 1,
+    WaitingCost: 3,
 }
 
 
