@@ -2,7 +2,8 @@
 
     python benchmarks/chaos.py [--network FILE] [--seconds 60] [--rate 500] [--seed 1] [--json]
 
-Where it stands is told on standard error. Exit code 1 when a delivery is missing, came twice or out of order.
+Where it stands is told on standard error. Exit code 1 when a delivery is missing, came twice or out of order; 2 when it
+could not be carried out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from veena.bench.chaos import Chaos, Plan, shown
 from veena.bench.progress import progress
+from veena.errors import VeenaError
 from veena.runtime.network_file import load_network
 
 NETWORK = Path(__file__).parents[1] / "networks" / "ges-22.toml"
@@ -43,10 +45,18 @@ def main() -> int:
         seconds=given.seconds, per_second=given.rate, subscribers=given.subscribers, roamers=given.roamers,
         kills=given.kills, cuts=given.cuts, match_percent=given.match, seed=given.seed,
     )  # fmt: skip
-    network = load_network(given.network, connected=True)
-    with progress() as say, tempfile.TemporaryDirectory() as temporary:
-        chaos = Chaos(network, given.directory or Path(temporary), plan, say)
-        outcome = asyncio.run(chaos.run())
+    try:
+        network = load_network(given.network, connected=True)
+        if reason := plan.why_not(network):
+            parser.error(reason)
+        with progress() as say, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+            outcome = asyncio.run(Chaos(network, given.directory or Path(temporary), plan, say).run())
+    except KeyboardInterrupt:
+        return 130
+    except (VeenaError, OSError, ExceptionGroup) as error:
+        first = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+        print(f"not carried out: {first}", file=sys.stderr)
+        return 2
     if given.as_json:
         print(json.dumps(outcome.as_dict()))
     else:

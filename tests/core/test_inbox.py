@@ -118,3 +118,21 @@ def test_what_a_reader_had_makes_earlier_places_late() -> None:
     assert not reader.is_past(False, STREAM, (5, 3))
     assert reader.is_past(True, STREAM, (5, 3))
     assert not reader.is_past(False, ("q", 1, 4), (1, 0))
+
+
+def test_what_an_application_may_have_got_under_another_incarnation() -> None:
+    """CLI-07, DUP-08: a repetition goes before its original, or another repetition does; what is plainly new is not
+    taken for one, nor what the publisher repeats under the incarnation of which something was had."""
+    reader = Reader(1, 1, 1, 0)
+    had = {("p", 5, 4): (10, 0), ("p", 3, 4): (6, 0), ("p", 2, 4): (1, 0), ("q", 9, 4): (1, 0)}
+    new, first = (("p", 5, 4), (11, 0)), (("p", 4, 4), (7, 0))
+    reader.presents(had, frozenset(), True)
+    assert not reader.may_have_got((new,)), "later than all that was had"
+    assert reader.may_have_got((first,)), "it may have come as a repetition in 5"
+    assert not reader.may_have_got((new, first)), "in 5 it has not come yet, in 4 neither"
+    assert reader.may_have_got(((("p", 6, 4), (1, 0)), first)), "repeated twice, perhaps had in 5"
+    assert reader.may_have_got((new, (("p", 3, 4), (6, 0)))), "had under its first id"
+    assert not reader.may_have_got(((("p", 6, 4), (1, 0)),)), "of a later life"
+    assert not reader.may_have_got(((("p", 4, 1), (7, 0)),)), "another lane"
+    reader.presents(had, frozenset(), False)
+    assert not reader.may_have_got((first,)), "its library acknowledges, and shows all that it got"

@@ -18,7 +18,7 @@ def test_a_lone_change_is_told_after_a_moment_and_the_next_after_the_interval() 
     pace.stir(1000)
     assert pace.due_ns == 1000 + MOMENT and not pace.is_due(1000) and pace.is_due(1000 + MOMENT)
     pace.reviewed()
-    pace.told(1000 + MOMENT)
+    pace.rest(1000 + MOMENT)
     pace.stir(1000 + MOMENT + 1)
     assert pace.due_ns == 1000 + MOMENT + INTERVAL
 
@@ -52,7 +52,7 @@ def test_an_interval_lies_between_batches_and_no_change_waits_longer(gaps: list[
         if pace.is_due(now):
             assert waits_since is not None and now - waits_since <= INTERVAL
             pace.reviewed()
-            pace.told(now)
+            pace.rest(now)
             batches.append(now)
             waits_since = None
     assert waits_since is None

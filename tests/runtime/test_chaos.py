@@ -73,3 +73,11 @@ def test_a_client_goes_where_it_is_sent_by_its_own_program() -> None:
             assert wanted.poll() is None
 
     run(scenario())
+
+
+def test_a_plan_that_cannot_be_carried_out_is_told_before_anything_starts() -> None:
+    """CLI: the number, what was expected, and why."""
+    network = parse_network(SITES)
+    assert Plan(publishers=2, kills=2).why_not(network) is None
+    assert "3 kills: expected at most 2 on 4 brokers" in str(Plan(publishers=2, kills=3).why_not(network))
+    assert "expected at most as many as subscribers, 1" in str(Plan(0, kills=0, subscribers=1).why_not(network))

@@ -143,7 +143,7 @@ def test_another_wish_that_forgets_what_was_kept_is_caught(monkeypatch: pytest.M
             inbox.by_key.clear()
 
     monkeypatch.setattr(Durables, "_replace", forgetful)
-    assert run_seed(5, "none", change=fickle, brokers=6).missing
+    assert any(run_seed(seed, "none", change=fickle, brokers=6).missing for seed in range(1, 9))
 
 
 def test_a_device_that_takes_the_others_with_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +157,8 @@ def test_a_device_that_takes_the_others_with_it_is_caught(monkeypatch: pytest.Mo
         return durable is not None
 
     monkeypatch.setattr(Durables, "detach", greedy)
-    report = run_seed(2, "none", change=fickle, brokers=6)
-    assert report.spurious
+    reports = (run_seed(seed, "none", change=fickle, brokers=6) for seed in range(1, 9))
+    report = next(report for report in reports if report.spurious)
     assert "to acknowledge for" in report.wrong[0]
 
 

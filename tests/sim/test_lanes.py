@@ -96,7 +96,7 @@ def played(flood: Event | None, *, high: bool, low: bool, ordered: bool = True) 
     [(True, True, True), (True, False, True), (False, True, True), (False, False, True), (True, True, False)],
 )
 def test_a_flood_in_the_low_lane(high: bool, low: bool, ordered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """QOS-03: the high lane's latency grows by one frame of the flood at most; the low lane has the rest of the link.
+    """QOS-03: the high lane's latency grows by hardly more than a frame of the flood; the low lane has the rest.
 
     Reliable or best effort, over an ordered transport or one that is not; what is reliable is parked in the log.
     """

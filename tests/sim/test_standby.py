@@ -311,4 +311,4 @@ def test_a_standby_that_never_takes_a_place_is_caught(monkeypatch: pytest.Monkey
 
 def test_a_home_that_tells_of_no_events_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StandbyTelling, "_kept", lambda *given: None)
-    assert soaked(2, 66).missing
+    assert any(soaked(2, seed).missing for seed in range(60, 90))

@@ -69,6 +69,18 @@ class Plan:
     def events(self) -> int:
         return round(self.seconds * self.per_second)
 
+    def why_not(self, network: Network) -> str | None:
+        """Why it cannot be carried out on a network."""
+        brokers = len(network.brokers)
+        if self.kills > brokers - self.publishers:
+            return (
+                f"{self.kills} kills: expected at most {brokers - self.publishers} on {brokers} brokers with"
+                f" {self.publishers} publishers at different ones"
+            )
+        if self.roamers > self.subscribers:
+            return f"{self.roamers} roamers: expected at most as many as subscribers, {self.subscribers}"
+        return None
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -195,11 +207,12 @@ class Chaos:
     async def run(self) -> Outcome:
         async with self._stack:
             await self._start()
-            faults = asyncio.create_task(self._trouble())
             begin = time.perf_counter()
-            kinds = await asyncio.gather(*map(self._publish, range(self._plan.publishers)))
-            self.outcome.publishing_s = round(time.perf_counter() - begin, 2)
-            await faults
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._trouble())
+                writing = [group.create_task(self._publish(number)) for number in range(self._plan.publishers)]
+                kinds = await asyncio.gather(*writing)
+                self.outcome.publishing_s = round(time.perf_counter() - begin, 2)
             begin = time.perf_counter()
             await self._settle(kinds)
             self.outcome.settling_s = round(time.perf_counter() - begin, 2)
@@ -224,6 +237,7 @@ class Chaos:
             self._writers.append(await self._stack.enter_async_context(client))
         for number in range(plan.subscribers):
             self._readers.append(_Reader(f"reader-{number}", self._chance.randrange(KINDS), number % len(members)))
+        self._say(f"attaching: none of {plan.subscribers} readers yet")
         async with asyncio.TaskGroup() as group:
             for reader in self._readers:
                 group.create_task(self._attach(reader))

@@ -93,7 +93,7 @@ class Claimant:
                 self._claim(level, office, now_ns)
 
     def look_around(self, levels: list[int]) -> None:
-        """Notice what changed: something has to be told then, when the interval is over."""
+        """Notice what changed: something has to be told then, in time."""
         now_ns = self._leases.now_ns
         for level in levels:
             if level not in self._offices:
@@ -126,6 +126,8 @@ class Claimant:
 
     def _claim(self, level: int, office: _Office, now_ns: int) -> None:
         office.pace.reviewed()
+        if level == 0:  # a look at all marks; above, most looks wait for one more part, and the moment counts
+            office.pace.rest(now_ns)
         self._claims.prune()
         record = self._claims.record(self._map.own(level), self._map.host) if office.has_claimed else None
         told = {} if record is None else record.marks
@@ -146,7 +148,7 @@ class Claimant:
         if marks or is_changed or now_ns >= office.refresh_ns:
             office.refresh_ns = now_ns + self._sign_ns
             office.has_claimed = True
-            office.pace.told(now_ns)
+            office.pace.rest(now_ns)
             self._tell(level, marks, first=record is None)
 
     def _tell(self, level: int, marks: list[Mark], *, first: bool = False, last: bool = False) -> None:

@@ -6,9 +6,9 @@ one (`shared`) reads it as one reader, a session of the broker's own with a numb
 
 What may have been handed over before is marked as redelivered: what was open here, and what an application that
 acknowledges by itself may have got elsewhere. Where its former home is silent, only the client's word tells: not later
-than the last place it had in the stream, or of an earlier incarnation than the publisher's last that it had (a
-repetition may have gone before its original), and not among what it acknowledged. What was overtaken there looks the
-same and is marked too; to ask the former home first would let a dead broker hold up its clients.
+than the last place it had in the stream, or first published under an earlier incarnation than the publisher's last
+that it had (a repetition may have gone before its original), and not among what it acknowledged. What was overtaken
+there looks the same and is marked too; to ask the former home first would let a dead broker hold up its clients.
 
 The invariant: an event is handed to a reader after every earlier one of the same inbox that he was to get.
 """

@@ -12,7 +12,7 @@ The invariant: cursor <= every open offset < front <= end, and no reader is beyo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from veena.core.disk import EventKey, Place, Stream
@@ -36,15 +36,16 @@ class Reader:
     skips: frozenset[tuple[Stream, Place]] = frozenset()
     #: Its application acknowledges: it may have got what it does not skip.
     is_manual: bool = False
-    #: The latest incarnation of a publisher, by lane, of which such an application had something.
-    latest: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: By publisher and lane, the latest two incarnations of which such an application had something, the last first.
+    latest: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     is_reading: bool = False
 
     def presents(self, had: Mapping[Stream, Place], skips: frozenset[tuple[Stream, Place]], is_manual: bool) -> None:
         """What it says of itself when it attaches."""
         self.had, self.skips, self.is_manual = dict(had), skips, is_manual
         for publisher, incarnation, lane in had if is_manual else ():
-            self.latest[publisher, lane] = max(incarnation, self.latest.get((publisher, lane), 0))
+            known = self.latest.get((publisher, lane), [])
+            self.latest[publisher, lane] = sorted([*known, incarnation], reverse=True)[:2]
 
     def is_past(self, is_late: bool, stream: Stream, place: Place) -> bool:
         """Whether an event is out of its order for this reader, whether it was marked before or not."""
@@ -57,16 +58,19 @@ class Reader:
         self.had[stream] = max(place, last)
         return place > last
 
-    def may_have_got(self, ids: Iterable[tuple[Stream, Place]]) -> bool:
-        """Whether an application that acknowledges may have got an event where it was before, and not acknowledged it.
+    def may_have_got(self, ids: Sequence[tuple[Stream, Place]]) -> bool:
+        """Whether an application that acknowledges may have got an event before it attached, and not acknowledged it:
+        under one of these ids, its own and the one that it had first, or as a repetition under another incarnation.
 
-        Here that cannot be told from one that was overtaken there, nor what a publisher repeated under a later
-        incarnation from what it did not: all of these are marked.
+        That cannot be told from an event that was overtaken, nor what a publisher repeated from what it did not: where
+        something of a later incarnation was had than the event's first, it is marked.
         """
-        return self.is_manual and any(
-            place <= self.had.get(stream, (-1, -1)) or stream[1] < self.latest.get((stream[0], stream[2]), 0)
-            for stream, place in ids
-        )
+        if not self.is_manual:
+            return False
+        if any(place <= self.had.get(stream, (-1, -1)) for stream, place in ids):
+            return True
+        (publisher, own, lane), first = ids[0][0], ids[-1][0][1]
+        return any(first < each != own for each in self.latest.get((publisher, lane), ()))
 
 
 class Inbox:

@@ -6,7 +6,8 @@ way up, and again for those of the claims that come back: twice 0.9 s on four le
 tell. So the first change after an interval of silence is told after a moment that gathers what comes with it; whatever
 follows waits until the interval since that batch is over.
 
-The invariant: between two batches lies an interval, between the first change and its batch at most one.
+The invariant: between two batches lies an interval, between the first change and its batch at most one. What a batch
+had no room for follows at once (`speaker`).
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ MOMENTS = 10
 class Pace:
     """Of one unit and one kind of batches."""
 
-    __slots__ = ("_interval_ns", "_told_ns", "due_ns")
+    __slots__ = ("_interval_ns", "_rested_ns", "due_ns")
 
     def __init__(self, interval_ns: int, now_ns: int) -> None:
         """Begins as if something had just been told: much changes when an office is taken."""
         self._interval_ns = interval_ns
-        self._told_ns = now_ns
+        self._rested_ns = now_ns
         #: When the next batch is due, if there is anything to tell.
         self.due_ns: int | None = None
 
     def stir(self, now_ns: int) -> None:
         """Something has to be told."""
-        self._be_due(max(now_ns + self._interval_ns // MOMENTS, self._told_ns + self._interval_ns))
+        self._be_due(max(now_ns + self._interval_ns // MOMENTS, self._rested_ns + self._interval_ns))
 
     def wait(self, now_ns: int) -> None:
         """Look again when an interval is over, whether something has to be told."""
@@ -46,5 +47,6 @@ class Pace:
         """It was looked at what has to be told."""
         self.due_ns = None
 
-    def told(self, now_ns: int) -> None:
-        self._told_ns = now_ns
+    def rest(self, now_ns: int) -> None:
+        """A batch was told, or it took so much to find that there is none that the next look has to wait as well."""
+        self._rested_ns = now_ns

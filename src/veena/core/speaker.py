@@ -35,7 +35,7 @@ from veena.core.want import Want
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
-#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions.
+#: Rows that are told at once; the rest follow immediately. A client may come with 65,536 subscriptions.
 MAX_BATCH = 4096
 #: Wants that one is compared with where a digest is told: it gains little by that, since the atoms are mostly the same.
 FEW_COMPARED = 32
@@ -154,8 +154,8 @@ class Speaker:
             found += self._rows(sure, certain)
             if len(found) >= MAX_BATCH:
                 self.pace.due_ns = now_ns  # there may be more
-        if found:
-            self.pace.told(now_ns)
+        # Also when there is nothing to tell: a digest was perhaps made anew, and came out the same.
+        self.pace.rest(now_ns)
         return found
 
     def _rows(self, sure: bool, certain: bool) -> list[Row]:
