@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from veena import Event
 from veena.address import Address, Unit
 from veena.core.boundary import ClientDown, ClientRefused, ClientUp, Input, Subscribe, Unsubscribe
-from veena.core.claimant import Claimant
 from veena.core.controllers import targets
-from veena.core.interest_frames import STANDING, Digest, Interest, Row
+from veena.core.interest_frames import STANDING, Interest
 from veena.core.joining import Joined
-from veena.core.settings import MILLISECOND_NS, SECOND_NS
-from veena.core.speaker import Speaker
+from veena.core.settings import SECOND_NS
 from veena.matching.engine import Constraint
 from veena.runtime.network_file import Network, load_network, make_network
 from veena.sim.generate import generate
@@ -62,48 +58,6 @@ def wanting(world: World, broker: Address, event: Event, origin: Address | None 
     found = world.broker(broker)
     vector = found.profiles.interest.destinations(event, origin or broker)
     return [u for u in found.map.vertices() if u != broker and vector & found.profiles.interest.bit(u)]
-
-
-def test_a_lone_subscription_does_not_wait_for_the_intervals() -> None:
-    """ACT-01, PPP-04: acknowledged by the whole system in a third of the time that the batches of all levels span."""
-    world = up(load_network(NETWORKS / "ges-22.toml"))
-    settings, broker = world.settings, world.broker(at(world, "SSC-B.SC-5.h.22"))
-    begin_ns, span_ns = world.now_ns, sum(settings.batch_ns) + sum(settings.claim_ns)
-    world.give(broker.identity.address, ClientUp(1, "alice"))
-    world.give(broker.identity.address, Subscribe(1, 1, "topic", "quotes", SYSTEM))
-    world.run_until(begin_ns + span_ns // 3)
-    assert broker.profiles.state(1, 1) == (0, SYSTEM)
-
-
-def test_many_changes_are_told_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PPP-04: with a change every 3 ms, an interval lies between any two batches of a unit, of wants and of claims."""
-    world, told = up(load_network(NETWORKS / "fix-2.toml")), dict[tuple[object, ...], list[int]]()
-    review, claim = Speaker.review, Claimant._tell
-
-    def reviewed(speaker: Speaker, now_ns: int) -> list[Row | Digest]:
-        found = review(speaker, now_ns)
-        if found:
-            told.setdefault(("wants", speaker.level, speaker), []).append(now_ns)
-        return found
-
-    def claimed(claimant: Claimant, level: int, *rest: Any, **more: Any) -> None:
-        told.setdefault(("claims", level, claimant), []).append(world.now_ns)
-        claim(claimant, level, *rest, **more)
-
-    monkeypatch.setattr(Speaker, "review", reviewed)
-    monkeypatch.setattr(Claimant, "_tell", claimed)
-    here = at(world, "SSC-A.SC-3.n.21")
-    world.give(here, ClientUp(1, "alice"))
-    for number in range(500):
-        world.give(here, Subscribe(1, number, "topic", f"quotes-{number}", SYSTEM))
-        world.run_until(world.now_ns + 3 * MILLISECOND_NS)
-    intervals = {"wants": world.settings.batch_ns, "claims": world.settings.claim_ns}
-    for (kind, level, _), times in told.items():
-        least_ns = intervals[str(kind)][int(str(level))]
-        assert all(after - before >= least_ns for before, after in pairwise(times)), (kind, level, times)
-    for kind in intervals:
-        assert {level for name, level, _ in told if name == kind} == {0, 1, 2, 3}
-        assert max(len(times) for (name, *_), times in told.items() if name == kind) > 20
 
 
 def test_a_profile_climbs_to_the_controllers_of_every_level(fix2: World) -> None:

@@ -23,8 +23,6 @@ from veena.sim.world import ClientEffect, MakeBroker, World
 #: Bytes a second of the narrow link.
 CAPACITY = 100_000
 BODY = 1000
-#: How long the link takes for a word between brokers: in one of two runs a high event may find one on its way.
-CONTROL_NS = 50 * SECOND_NS // CAPACITY
 #: Twice the capacity; a high event now and then, never at the same beat.
 FLOOD_EVERY_NS = BODY * SECOND_NS // CAPACITY // 2
 HIGH_EVERY_NS = 67 * MILLISECOND_NS
@@ -96,7 +94,7 @@ def played(flood: Event | None, *, high: bool, low: bool, ordered: bool = True) 
     [(True, True, True), (True, False, True), (False, True, True), (False, False, True), (True, True, False)],
 )
 def test_a_flood_in_the_low_lane(high: bool, low: bool, ordered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """QOS-03: the high lane's latency grows by hardly more than a frame of the flood; the low lane has the rest.
+    """QOS-03: the high lane's latency grows by less than one frame of the flood; the low lane has the rest of the link.
 
     Reliable or best effort, over an ordered transport or one that is not; what is reliable is parked in the log.
     """
@@ -105,7 +103,7 @@ def test_a_flood_in_the_low_lane(high: bool, low: bool, ordered: bool, monkeypat
     flooded = played(LOW, high=high, low=low, ordered=ordered)
     assert calm.came("high") == [f"high-{at}" for at in range(HIGHS)]
     assert flooded.came("high") == calm.came("high"), "all of them, in order"
-    assert 0 < flooded.slowest_ns() - calm.slowest_ns() < flooded.frame_ns() + CONTROL_NS
+    assert 0 < flooded.slowest_ns() - calm.slowest_ns() < flooded.frame_ns()
     lows = flooded.came("low")
     assert lows == [f"low-{at}" for at in range(len(lows))], "order within the lane stays"
     carried = TIME_NS // flooded.frame_ns()

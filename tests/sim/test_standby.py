@@ -295,10 +295,9 @@ def soaked(copies: int, seed: int = 17) -> Report:
 
 
 @pytest.mark.parametrize("copies", [1, 2])
-@pytest.mark.parametrize("seed", [17, 66])
-def test_a_home_lost_in_a_random_run(copies: int, seed: int) -> None:
+def test_a_home_lost_in_a_random_run(copies: int) -> None:
     """I5, FLT-04: excused is what lay on the lost disk where there was one copy, and nothing where there were two."""
-    report = soaked(copies, seed)
+    report = soaked(copies)
     assert report.is_sound, (report.broken, report.wrong)
     assert bool(report.excused) is (copies == 1)
     assert all("kept on disks that are lost" in each for each in report.excused)
@@ -311,4 +310,4 @@ def test_a_standby_that_never_takes_a_place_is_caught(monkeypatch: pytest.Monkey
 
 def test_a_home_that_tells_of_no_events_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StandbyTelling, "_kept", lambda *given: None)
-    assert any(soaked(2, seed).missing for seed in range(60, 90))
+    assert soaked(2).missing

@@ -5,7 +5,7 @@ because these look again before an event crosses (`beyond`). For a unit of level
 parts of level l-1 claim. A part that has been out of reach for a lease and a margin is not waited for: it treats
 everything that it does not hear of as wanting all. The claim then says that the unit is not whole.
 
-Only what changed is told, gathered at the pace of rows (`pace`), and three times a lease a sign of life even if
+Only what changed is told, gathered for the same intervals as rows, and three times a lease a sign of life even if
 nothing did. The first claim in an office is complete: who came since the host resigned, or since its earlier life, does
 not know what it told before. A claim for a unit is not lowered when a newcomer has less: it gets everything before it
 is in reach, and doubts what it does not have. It is taken back when the unit that it is about was forgotten, or told
@@ -26,7 +26,6 @@ from veena.core.interest_frames import MAX_COUNT, MAX_MARKS, Claim, Mark, Versio
 from veena.core.interest_table import InterestTable
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
-from veena.core.pace import Pace
 from veena.core.settings import Settings
 from veena.core.speaker import first_number
 
@@ -35,7 +34,7 @@ from veena.core.speaker import first_number
 class _Office:
     """When a unit's next claim is due: because something changed, and as a sign of life."""
 
-    pace: Pace
+    due_ns: int | None
     refresh_ns: int
     #: Whether the host has claimed anything since it took this office.
     has_claimed: bool = False
@@ -89,19 +88,17 @@ class Claimant:
                 self._tell(level, [], last=True)
         self._vacant.clear()
         for level, office in self._offices.items():
-            if office.pace.is_due(now_ns) or now_ns >= office.refresh_ns:
+            if (office.due_ns is not None and now_ns >= office.due_ns) or now_ns >= office.refresh_ns:
                 self._claim(level, office, now_ns)
 
     def look_around(self, levels: list[int]) -> None:
-        """Notice what changed: something has to be told then, in time."""
+        """Notice what changed: something has to be told then, when the interval is over."""
         now_ns = self._leases.now_ns
         for level in levels:
             if level not in self._offices:
                 # For a while after a start everybody believes to be alone, and to speak for all of its units.
                 first_ns = now_ns + (self._settle_ns if level else self._interval(0))
-                pace = Pace(self._interval(level), first_ns - self._interval(level))
-                pace.stir(now_ns)
-                self._offices[level] = _Office(pace, first_ns)
+                self._offices[level] = _Office(first_ns, first_ns)
                 self._vacant.pop(level, None)
         seen = (self._table.mark_changes, self._leases.changes)
         if seen[0] != self._seen[0]:
@@ -118,16 +115,14 @@ class Claimant:
 
     def _stir(self, level: int) -> None:
         office = self._offices.get(level)
-        if office is not None:
-            office.pace.stir(self._leases.now_ns)
+        if office is not None and office.due_ns is None:
+            office.due_ns = self._leases.now_ns + self._interval(level)
 
     def _interval(self, level: int) -> int:
         return self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
 
     def _claim(self, level: int, office: _Office, now_ns: int) -> None:
-        office.pace.reviewed()
-        if level == 0:  # a look at all marks; above, most looks wait for one more part, and the moment counts
-            office.pace.rest(now_ns)
+        office.due_ns = None
         self._claims.prune()
         record = self._claims.record(self._map.own(level), self._map.host) if office.has_claimed else None
         told = {} if record is None else record.marks
@@ -148,7 +143,6 @@ class Claimant:
         if marks or is_changed or now_ns >= office.refresh_ns:
             office.refresh_ns = now_ns + self._sign_ns
             office.has_claimed = True
-            office.pace.rest(now_ns)
             self._tell(level, marks, first=record is None)
 
     def _tell(self, level: int, marks: list[Mark], *, first: bool = False, last: bool = False) -> None:
@@ -185,7 +179,7 @@ class Claimant:
                 if self._is_settled(unit, (pair[1], speaker, pair[0])):
                     have.setdefault(unit, {})[speaker] = pair
                 else:
-                    self._offices[0].pace.wait(self._leases.now_ns)
+                    self._stir(0)
                     if speaker in told.get(unit, {}):
                         have.setdefault(unit, {})[speaker] = told[unit][speaker]
         return have
@@ -200,14 +194,14 @@ class Claimant:
     def next_wakeup(self) -> int | None:
         # Alone, there is nobody to give a sign to.
         due = [office.refresh_ns for office in self._offices.values() if len(self._map.reachable()) > 1]
-        due += [office.pace.due_ns for office in self._offices.values() if office.pace.due_ns is not None]
+        due += [office.due_ns for office in self._offices.values() if office.due_ns is not None]
         if self._release_ns is not None:
             due.append(self._release_ns)
         return min(due, default=None)
 
     def check(self) -> None:
         record = self._claims.record(self._map.host, self._map.host)
-        if record is None or 0 not in self._offices or self._offices[0].pace.due_ns is not None:
+        if record is None or 0 not in self._offices or self._offices[0].due_ns is not None:
             return
         for unit, speakers in record.marks.items():
             for speaker, pair in speakers.items():

@@ -173,7 +173,7 @@ class Profiles:
     def _count(self, want: Want, more: bool, now_ns: int) -> None:
         own = self.speakers.own
         if own.wants.add(want) if more else own.wants.remove(want):
-            own.pace.stir(now_ns)
+            own.stir(now_ns)
             if more:
                 self.quota.added(want, now_ns)
         if not more:

@@ -57,8 +57,7 @@ class Settings:
     #: How long a closed connection is remembered. A broker that was cut off forgets what it cannot reach in half that
     #: time, so that no stale copy can come back to life.
     tombstone_ns: int = 3600 * SECOND_NS
-    #: The least time between two batches of changes that a speaker tells, by level: a change near by is worth telling
-    #: sooner. The first after a quiet time waits for a tenth of it (`pace`).
+    #: How long a speaker gathers changes before it tells them, by level: a change near by is worth telling sooner.
     batch_ns: tuple[int, ...] = (
         50 * MILLISECOND_NS,
         100 * MILLISECOND_NS,

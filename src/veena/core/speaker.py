@@ -3,7 +3,7 @@
 A broker always speaks for itself. The controllers of a cluster hold the wants of its brokers, and one of them, the
 speaker, tells the super-cluster what the cluster wants, with the cluster as the one that wants it; and so on upwards.
 What is told is the difference between what was told before and what should be: transitions, never repeats, gathered for
-a moment and told at most once an interval (`pace`). From the super-cluster upwards a digest is told instead of rows.
+a short interval a level. From the super-cluster upwards a digest is told instead of rows.
 
 A speaker has epochs. It opens a new one whenever somebody else has spoken for the unit, or itself in an earlier life:
 its first words then have a higher version than anything that was ever heard, and correct what no longer holds. It
@@ -29,13 +29,12 @@ from veena.core.interest_frames import MAX_COUNT, STANDING, Digest, DigestPart, 
 from veena.core.interest_table import InterestTable, Pair, mark_key, pair_of
 from veena.core.map import NetworkMap
 from veena.core.own_wants import Due
-from veena.core.pace import Pace
 from veena.core.settings import SECOND_NS
 from veena.core.want import Want
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
-#: Rows that are told at once; the rest follow immediately. A client may come with 65,536 subscriptions.
+#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions.
 MAX_BATCH = 4096
 #: Wants that one is compared with where a digest is told: it gains little by that, since the atoms are mostly the same.
 FEW_COMPARED = 32
@@ -61,7 +60,6 @@ class Speaker:
         table: InterestTable,
         level: int,
         interval_ns: int,
-        now_ns: int,
         knows_all: Callable[[int], bool],
         is_apart: Callable[[Unit], bool],
         next_number: Callable[[], int],
@@ -83,12 +81,13 @@ class Speaker:
         self._host = network.host
         self._levels = network.levels
         self._table = table
-        self.pace = Pace(interval_ns, now_ns)
+        self._interval_ns = interval_ns
         self._knows_all = knows_all
         self._is_apart = is_apart
         self._next_number = next_number
         self._epoch = 0
         self._number = 0
+        self.due_ns: int | None = None
         #: Of a unit that tells a digest of its wants: what there is of it.
         self._made: list[DigestPart] = []
         #: When it was known to hold nothing that nobody wants.
@@ -105,7 +104,7 @@ class Speaker:
                         # would keep all events waiting, and heartbeats too.
                         is_told = self.level < DIGEST_LEVEL and own.version(row.key, self.level) is not None
                         self.wants.add(self._table.want(row), is_told)
-        self.pace.wait(now_ns)
+        self.stir(now_ns)
 
     def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
         """A row of a sub-unit changed."""
@@ -122,12 +121,12 @@ class Speaker:
                 else:
                     self._gone.pop(row.key, None)
         if changed or (after is not None and self._renewed):
-            self.pace.stir(now_ns)
+            self.stir(now_ns)
 
     def heard_inner(self, now_ns: int) -> None:
         """The digest of a sub-unit changed."""
         self._renewed[b""] = None
-        self.pace.stir(now_ns)
+        self.stir(now_ns)
 
     def heard_other(self, digest: Digest, now_ns: int) -> None:
         """Somebody else told a digest of this unit."""
@@ -136,27 +135,29 @@ class Speaker:
             self._others[digest.version[1]] = digest.parts
             while len(self._others) > MAX_OTHERS:
                 del self._others[next(iter(self._others))]
-        self.pace.wait(now_ns)
+        self.stir(now_ns)
+
+    def stir(self, now_ns: int) -> None:
+        """Something may have to be told, when the interval is over."""
+        due_ns = now_ns + self._interval_ns
+        if self.due_ns is None or due_ns < self.due_ns:
+            self.due_ns = due_ns
 
     def review(self, now_ns: int) -> list[Row | Digest]:
         """What has to be told now."""
-        if not self.pace.is_due(now_ns):
+        if self.due_ns is None or now_ns < self.due_ns:
             return []
-        self.pace.reviewed()
+        self.due_ns = None
         sure = self.level == 0 or self._knows_all(self.level)
         certain = sure and not self._is_apart(self.unit)
         if not certain:
-            self.pace.wait(now_ns)
-        found: list[Row | Digest] = []
+            self.stir(now_ns)
         if self.level >= DIGEST_LEVEL:
-            found += self._digest(sure, now_ns)
-        else:
-            found += self._rows(sure, certain)
-            if len(found) >= MAX_BATCH:
-                self.pace.due_ns = now_ns  # there may be more
-        # Also when there is nothing to tell: a digest was perhaps made anew, and came out the same.
-        self.pace.rest(now_ns)
-        return found
+            return list(self._digest(sure, now_ns))
+        rows = self._rows(sure, certain)
+        if len(rows) >= MAX_BATCH:
+            self.due_ns = now_ns  # there may be more
+        return list(rows)
 
     def _rows(self, sure: bool, certain: bool) -> list[Row]:
         """What is told now, with a mark behind it when that is all."""
@@ -269,8 +270,8 @@ class Speaker:
         else:
             fresh = own.take_untold()
             self._made = merge_digests(self._made, make_parts(fresh)) if fresh else self._made
-        if own.surplus and self.pace.due_ns is None:
-            self.pace.due_ns = self._stale_ns()
+        if own.surplus and self.due_ns is None:
+            self.due_ns = self._stale_ns()
         return self._made
 
     def _stale_ns(self) -> int:
@@ -306,16 +307,14 @@ class Speakers:
         self._is_apart = is_apart
         self._table = table
         self._intervals_ns = intervals_ns
-        self._speaking: dict[int, Speaker] = {0: self._make(0, now_ns)}
-        self._speaking[0].pace.wait(now_ns)
+        self._speaking: dict[int, Speaker] = {0: self._make(0)}
+        self._speaking[0].stir(now_ns)
 
-    def _make(self, level: int, now_ns: int) -> Speaker:
+    def _make(self, level: int) -> Speaker:
         interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
         if level <= DIGEST_LEVEL:
             self._table.own.open(level)
-        return Speaker(
-            self._map, self._table, level, interval, now_ns, self._knows_all, self._is_apart, self._next_number
-        )
+        return Speaker(self._map, self._table, level, interval, self._knows_all, self._is_apart, self._next_number)
 
     def _next_number(self) -> int:
         self._number = min(self._number + 1, MAX_COUNT)
@@ -343,14 +342,14 @@ class Speakers:
         for level in range(1, self._map.levels):
             speaks = min(controllers(self._map, level)) == self._map.host
             if speaks and level not in self._speaking:
-                self._speaking[level] = self._make(level, now_ns)
+                self._speaking[level] = self._make(level)
                 self._speaking[level].take_office(now_ns)
             elif level in self._speaking and not speaks:
                 del self._speaking[level]
                 if level <= DIGEST_LEVEL:
                     self._table.own.close(level)
         for speaker in self._speaking.values():
-            speaker.pace.wait(now_ns)
+            speaker.stir(now_ns)
 
     def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
         """A row is news: of a sub-unit that the host speaks above, or of a unit that it speaks for itself."""
@@ -362,7 +361,7 @@ class Speakers:
             above.heard(before, after, now_ns)
         own = self._speaking.get(level)
         if own is not None and own.unit == row.unit:
-            own.pace.wait(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true
+            own.stir(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true
 
     def heard_digest(self, digest: Digest, now_ns: int) -> None:
         level = self._map.levels - len(digest.unit)
@@ -377,7 +376,7 @@ class Speakers:
         return [item for speaker in self._speaking.values() for item in speaker.review(now_ns)]
 
     def next_wakeup(self) -> int | None:
-        due = (speaker.pace.due_ns for speaker in self._speaking.values())
+        due = (speaker.due_ns for speaker in self._speaking.values())
         return min((time for time in due if time is not None), default=None)
 
     def check(self) -> None:
