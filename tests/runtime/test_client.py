@@ -456,6 +456,27 @@ def test_many_events_at_once_are_accepted_in_order() -> None:
     run(scenario())
 
 
+def test_who_waits_to_publish_is_not_overtaken() -> None:
+    """ORD: tasks that publish reliable events at the same time are served in turn, and each batch stays together."""
+
+    async def scenario() -> None:
+        async with Site() as site, site.client("alice") as alice:
+            wanted = await alice.subscribe(topic="t")
+            outbox = alice._session.outbox
+            outbox.pause("as a broker says it that is full")
+            batches = [[Event(topic="t", body=b"%d" % (10 * batch + at)) for at in range(3)] for batch in range(3)]
+            early = [asyncio.create_task(alice.publish_many(batch, reliable=True)) for batch in batches[:2]]
+            await asyncio.sleep(0)
+            with pytest.raises(Overloaded, match="others wait to publish before it"):
+                await alice.publish(topic="t", reliable=True, block=False)
+            late = asyncio.create_task(alice.publish_many(batches[2], reliable=True))
+            outbox.resume()  # the late one has its turn of the loop before those that are woken
+            await asyncio.gather(*early, late)
+            assert await bodies(wanted, 9) == [bytes(event.body).decode() for batch in batches for event in batch]
+
+    run(scenario())
+
+
 def test_the_first_example_runs() -> None:
     """The program of the README, against a broker that is not told of it."""
 

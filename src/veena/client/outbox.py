@@ -5,6 +5,10 @@ repeated at the next broker under the incarnation that is given there, and names
 have had it under that one drop it (design §6, roaming publisher). So it is delivered once, whatever happened to the
 first attempt.
 
+Reliable events are taken in the order in which they were published, also by tasks that publish at the same time: who
+has to wait for room is not overtaken by who comes later, and what a broker could not take for the moment goes before
+what was not sent yet.
+
 A best-effort event is handed to the socket and forgotten.
 """
 
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +48,8 @@ class _Unaccepted:
     future: asyncio.Future[EventId]
     size: int
     waits: bool
+    #: Events are sent in the order of these.
+    number: int
     #: The id that it had first, if it was sent before.
     original: tuple[int, int, int] | None = None
     #: Its id on the present connection; None before it is sent there.
@@ -67,6 +74,9 @@ class Outbox:
         self._pause: str | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
+        #: Held by whoever hands over reliable events: others stand in line behind it.
+        self._line = asyncio.Lock()
+        self._taken = 0
         self._turn = 0
         self._error: VeenaError | None = None
         self.accepted = self.denied = self.repeated = self.published = 0
@@ -87,24 +97,33 @@ class Outbox:
                 self._turn = 0
                 await asyncio.sleep(0)
             return event_id
-        while (reason := self._why_not_take(event)) is not None:
-            await self._wait(reason, block)
-        return await asyncio.shield(self._take(event, block).future)
+        self._check_line(block)
+        async with self._line:
+            entry = await self._hand_over(event, block)
+        return await asyncio.shield(entry.future)
 
     async def publish_many(self, events: Sequence[Event], reliable: bool, block: bool) -> list[EventId]:
         """Send many events; their ids when all are sent, or accepted."""
         if not reliable:
             return [await self.publish(event, False, block) for event in events]
-        taken = []
-        for event in events:
-            while (reason := self._why_not_take(event)) is not None:
-                await self._wait(reason, block)
-            taken.append(self._take(event, block))
+        self._check_line(block)
+        async with self._line:
+            taken = [await self._hand_over(event, block) for event in events]
         return [await asyncio.shield(each.future) for each in taken]
+
+    def _check_line(self, block: bool) -> None:
+        if not block and self._line.locked():
+            raise _overloaded("others wait to publish before it")
+
+    async def _hand_over(self, event: Event, block: bool) -> _Unaccepted:
+        while (reason := self._why_not_take(event)) is not None:
+            await self._wait(reason, block)
+        return self._take(event, block)
 
     def _take(self, event: Event, waits: bool) -> _Unaccepted:
         size = len(event.body) + len(event.xml or b"") + OVERHEAD
-        entry = _Unaccepted(event, asyncio.get_running_loop().create_future(), size, waits)
+        self._taken += 1
+        entry = _Unaccepted(event, asyncio.get_running_loop().create_future(), size, waits, self._taken)
         self._bytes += entry.size
         if self._is_free:
             self._send(entry)
@@ -141,7 +160,7 @@ class Outbox:
 
     async def _wait(self, reason: str, block: bool) -> None:
         if not block:
-            raise Overloaded(f"it cannot be published now: {reason}; wait and try again, or publish with block=True")
+            raise _overloaded(reason)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
@@ -213,11 +232,11 @@ class Outbox:
         self._connection = None
         self._cancel_retry()
         sent, self._sent = list(self._sent.values()), {}
-        for entry in reversed(sent):
+        for entry in sent:
             if entry.original is None and entry.id is not None:
                 entry.original = (entry.id.incarnation, entry.id.timestamp, entry.id.sequence)
             entry.id = None
-            self._unsent.appendleft(entry)
+        self._unsent = deque(sorted((*sent, *self._unsent), key=_number_of))
         self.repeated += len(sent)
 
     def hear_accepted(self, runs: Sequence[Run]) -> None:
@@ -241,8 +260,7 @@ class Outbox:
             return False
         if why == "busy" and entry.waits:
             entry.id = None
-            # Those behind it that are denied too come behind it again.
-            self._unsent.append(entry)
+            insort(self._unsent, entry, key=_number_of)
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
             return True
@@ -294,3 +312,11 @@ class Outbox:
         else:
             entry.future.set_exception(error)
             entry.future.exception()  # who waited may have gone
+
+
+def _number_of(entry: _Unaccepted) -> int:
+    return entry.number
+
+
+def _overloaded(reason: str) -> Overloaded:
+    return Overloaded(f"it cannot be published now: {reason}; wait and try again, or publish with block=True")
