@@ -28,7 +28,7 @@ def test_many_events_at_once_are_accepted_in_order() -> None:
 
 
 def test_who_waits_to_publish_is_not_overtaken() -> None:
-    """ORD: tasks that publish reliable events at the same time are served in turn, and each batch stays together."""
+    """UID-07: tasks that publish reliable events at the same time are served in turn, and each batch stays together."""
 
     async def scenario() -> None:
         async with Site() as site, site.client("alice") as alice:
