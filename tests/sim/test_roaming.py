@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.core.durable_world import Reader
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.test_durable import publish, two_sites
@@ -12,6 +14,7 @@ from veena.core.post_messages import Backlog
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event
+from veena.sim.capacity import limit
 
 
 def state_at(stage: Stage, name: str) -> list[str]:
@@ -415,3 +418,49 @@ def test_what_came_by_itself_is_marked_where_the_former_home_did_not_end() -> No
     stage.wait(15 * SECOND_NS)
     assert reader.read() == ["2", "0", "1"]
     assert [frame.late for frame in reader.frames] == [False, True, True]
+
+
+@pytest.mark.parametrize("slow", [("z0", "z1"), ("y0", "z0"), ("x1", "y1"), ("w0", "x0")])
+def test_what_waits_on_its_way_while_the_client_moves_is_not_lost(slow: tuple[str, str]) -> None:
+    """I1, CLI-05: a link carries less than is published. Wants and their acknowledgements pass the events that wait, so
+    X withdraws before they come, and where they enter its units nobody wants them any more."""
+    stage = Stage(two_sites(), options=QUICK)
+    reader = Reader(stage, "alice")
+    reader.attach("w1")
+    publisher = stage.attach("z1", "publisher")
+    stage.wait()
+    limit(stage.world, stage.link(*slow), 4_000)
+    sent = publish(stage, publisher, 0, 200)
+    stage.wait_ms(100)
+    reader.leave()
+    reader.attach("y0")
+    wait_for_state(stage, "w1", LEFT)
+    assert len(reader.read()) < 150, "most are under way"
+    limit(stage.world, stage.link(*slow), None)
+    stage.wait(20 * SECOND_NS)
+    sent += publish(stage, publisher, 200, 3)
+    stage.wait(10 * SECOND_NS)
+    reader.read()
+    assert sorted(reader.bodies, key=int) == sent
+    assert not any(frame.redelivered for frame in reader.frames)
+
+
+def test_what_came_to_the_former_home_after_it_left_is_handed_over_though_later_ones_were_had_there() -> None:
+    """I1, CLI-05: X had 1 and 2, and 0 came there out of a backlog when it had left. All three came to Y by themselves,
+    where X is believed to have had everything up to the last that it had; but not what it forwards after that."""
+    stage, reader, publisher = moved()
+    stage.world.cut(stage.link("w0", "w1"), silent=False)
+    stage.wait_ms(2500)
+    publish(stage, publisher, 0, 3)
+    stage.wait_ms(500)
+    assert state_at(stage, "z1") == [ARRIVING]
+    entries = stage.world.nodes[stage.addresses["z1"]].disk.entries
+    first, _, last = [entry.frame for entry in entries if bytes(entry.frame.body) in (b"0", b"1", b"2")]
+    frame = EventCodec(stage.network.levels, stage.network.fanout).encode(first.late_copy(), 0)
+    sessions = stage.broker("z1").events.sessions
+    (durable,) = sessions.durables.all.values()
+    sessions.roaming.take_in(Backlog("alice", "mine", frame, straggler=True), stage.world.now_ns)
+    had = {ids_of(last)[0][0]: ids_of(last)[0][1]}
+    sessions.roaming.open(durable, stage.world.now_ns, had)
+    stage.wait_ms(500)
+    assert reader.read() == ["0"]

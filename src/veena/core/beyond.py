@@ -40,7 +40,7 @@ from veena.core.interest_frames import (
 from veena.core.interest_table import InterestTable
 from veena.core.link import Link
 from veena.core.map import NetworkMap
-from veena.core.want import KINDS, TO, Want, create_engine, keyed_want
+from veena.core.want import FORMER, TO, Want, create_engine, is_kind, keyed_want
 from veena.core.wire_faults import DECODE_ERRORS
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.event import Event
@@ -190,7 +190,7 @@ class Beyond:
             return True
         return contains(view.unit, origin) or (self._broadcasts and len(view.unit) == 1)
 
-    def wants(self, connection: int, event: Event, origin: Address, now_ns: int) -> bool:
+    def wants(self, connection: int, event: Event, origin: Address, now_ns: int, *, is_old: bool = False) -> bool:
         """Whether the unit beyond a connection may want an event that was published at `origin`."""
         if self.is_blind(connection, origin, now_ns):
             return True
@@ -200,7 +200,9 @@ class Beyond:
         if any(whereabouts.place_of(addressee) is not None for addressee in event.to):
             return True
         for (kind, scope), engine in view.engines.items():
-            if (kind == TO) is addressed and self._in_scope(origin, scope) and engine.destinations(event):
+            if (kind == TO) is not addressed or not self._in_scope(origin, scope) or (kind & FORMER and not is_old):
+                continue
+            if engine.destinations(event):
                 return True
         if view.digests:
             atoms = event_atoms(event)
@@ -250,6 +252,6 @@ class Beyond:
 
 
 def _want(told: FarWant) -> Want:
-    if told.kind >= len(KINDS):
+    if not is_kind(told.kind):
         raise RemoteProtocolError(f"a want of engine {told.kind}: there is no such engine")
     return keyed_want(told.kind, told.payload, told.scope)

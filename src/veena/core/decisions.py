@@ -4,6 +4,10 @@ Everything that engines look at stands in an event's matching section, so two ev
 origin are for the same receivers, as long as nobody's wants have changed. Publishers say the same again and again (a
 topic, some headers); matching, and reading the section at all, is then one look-up.
 
+Where a durable subscription has gone elsewhere, its old home still wants *old* events (`want`): those that have been
+under way for `old_ns` by the time of publication, that lay in a log, and for a while after units came into reach all.
+Clocks may differ: an event from the future may be old too, and only one that was published just now is new.
+
 Two things of an event are not in the key: the time of publication, which lies in the section and differs every time,
 and the id. A selector may name them (`JMSTimestamp`, `JMSMessageID`); while anybody has such a one nothing is kept.
 Events to named clients are not kept either: where clients are changes without any want changing.
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 from veena.address import Address, Unit
 from veena.core.clients import Clients
-from veena.core.event_frame import PRIORITY_MASK, EventFrame
+from veena.core.event_frame import BACKLOG, PRIORITY_MASK, EventFrame
 from veena.core.interest import InterestMap
 from veena.core.wire_section import TIME_OFFSET, TIME_SIZE
 from veena.errors import InvalidEvent
@@ -56,8 +60,13 @@ class Decision:
 class Decisions:
     """The decisions of one broker."""
 
-    def __init__(self, host: Address, clients: Clients, interest: InterestMap, is_kept: bool = True) -> None:
+    def __init__(
+        self, host: Address, clients: Clients, interest: InterestMap, old_ns: int, is_kept: bool = True
+    ) -> None:
         self._host = host
+        self._old_ns = old_ns
+        #: Until then every event counts as old.
+        self.wary_until_ns = 0
         self._clients = clients
         self._interest = interest
         self._is_kept = is_kept
@@ -113,6 +122,20 @@ class Decisions:
             if decision._receivers is not None:
                 decision._event = None
         return decision.wanted
+
+    def inside(self, frame: EventFrame, now_ns: int) -> int:
+        """The units around that want an event which came from elsewhere; raises InvalidEvent."""
+        origin = frame.origin_address or self._host
+        wanted = self.wanted(self.of(frame, frame.origin), origin)
+        if self._interest.former and self.is_old(frame, now_ns):
+            wanted |= self._interest.formerly(frame.event(), origin)
+        return wanted
+
+    def is_old(self, frame: EventFrame, now_ns: int) -> bool:
+        """Whether an event may have been accepted before its origin had heard of what is wanted now."""
+        if frame.flags & BACKLOG or now_ns < self.wary_until_ns:
+            return True
+        return abs(now_ns - frame.section.timestamp_ns) >= self._old_ns
 
     def receivers(self, decision: Decision, origin: Address) -> dict[int, list[int]]:
         """The sessions here that it is for, with their subscriptions."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from veena.core.interest_frames import MAX_DIGEST_BYTES, DigestPart
-from veena.core.want import KINDS, READ_CACHE, Want, nowhere
+from veena.core.want import READ_CACHE, Want, nowhere
 from veena.errors import RemoteProtocolError
 from veena.event import parse_tags
 from veena.matching.constraint import constraint_attributes
@@ -65,7 +65,7 @@ Atoms = frozenset[bytes]
 def required_atoms(want: Want) -> tuple[bytes, ...]:
     """Of these every event that satisfies the want has one; none when no event does."""
     constraint = want.constraint
-    engine = KINDS[want.kind]
+    engine = want.engine
     if engine == "integer":
         return (b"i" + str(constraint).encode(),)
     if engine == "topic":

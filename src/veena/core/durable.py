@@ -6,6 +6,7 @@ The rules are those of `durables` and `roaming`; this is their common record.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from veena.address import Address
 from veena.core.disk import Disk, Entry, EventKey, Place, Registered, Stream
@@ -24,6 +25,8 @@ STANDBY = "standby"
 
 #: Client and name.
 Key = tuple[str, str]
+#: What is remembered with an id.
+Mark = TypeVar("Mark")
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +52,8 @@ class Durable:
     last: dict[Stream, Place] = field(default_factory=dict)
     #: The first place of each stream that came by itself while what was kept elsewhere was waited for.
     first: dict[Stream, Place] = field(default_factory=dict)
-    #: While what was kept elsewhere may still come: what came by itself, and what came from there.
-    live_keys: dict[EventKey, None] = field(default_factory=dict)
+    #: While what was kept elsewhere may still come: what came by itself, with its mark `late`, and what came from there.
+    live_keys: dict[EventKey, bool] = field(default_factory=dict)
     moved_keys: dict[EventKey, None] = field(default_factory=dict)
     #: What was sent on as a straggler after it left.
     sent_keys: dict[EventKey, None] = field(default_factory=dict)
@@ -112,8 +115,8 @@ class Durable:
         )
 
 
-def remember(keys: dict[EventKey, None], key: EventKey) -> None:
-    keys[key] = None
+def remember(keys: dict[EventKey, Mark], key: EventKey, mark: Mark) -> None:
+    keys[key] = mark
     if len(keys) > MAX_REMEMBERED:
         del keys[next(iter(keys))]
 
@@ -163,7 +166,7 @@ def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> 
         durable.last[stream] = max(place, durable.last.get(stream, place))
         durable.first.setdefault(stream, place)
         if found.state in (ARRIVING, OPEN) or entry.offset >= durable.live.cursor:
-            remember(durable.live_keys, first_key(entry.frame))
+            remember(durable.live_keys, first_key(entry.frame), entry.frame.late)
     for number in found.inboxes[:-1]:
         durable.moved_keys.update(dict.fromkeys(first_key(entry.frame) for entry in entries.get(number, ())))
     return durable

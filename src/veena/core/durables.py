@@ -267,7 +267,7 @@ class Durables:
             self._profiles.client(ClientDown(-durable.number), now_ns)
             self._homes.leave(durable, now_ns)
         else:
-            self._profiles.drop_silent(-durable.number)
+            self._profiles.drop_silent(-durable.number, now_ns)
         del self.all[durable.number], self._named[durable.key][durable.number]
         if not self._named[durable.key]:
             del self._named[durable.key]
@@ -299,7 +299,7 @@ class Durables:
         kept = [durable for durable in found if durable.is_here and key not in durable.live_keys]
         for durable in found:
             if not durable.is_here and durable.key not in self.here and not self._was_sent(durable, key):
-                remember(durable.sent_keys, key)
+                remember(durable.sent_keys, key, None)
                 self.forward(durable, frame, now_ns)
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         # A straggler from a former home may have gone before it.
@@ -328,7 +328,7 @@ class Durables:
             if len(durable.last) > MAX_REMEMBERED:
                 del durable.last[next(iter(durable.last))]
             if durable.state != HOME:
-                remember(durable.live_keys, key)
+                remember(durable.live_keys, key, frame.late)
             if durable.state == ARRIVING:
                 durable.first.setdefault(stream, place)
             readers += self.handing.added(durable, inbox, before, offset, frame, now_ns)
@@ -352,15 +352,16 @@ class Durables:
             return
         if durable.state == ARRIVING:
             inbox, last, before = durable.inboxes[0], durable.moved_last, (-1, -1)
-            remember(durable.moved_keys, key)
+            remember(durable.moved_keys, key, None)
         elif self._is_live(durable, key, frame):
             return
         else:
             inbox, last = durable.live, durable.last
             before = max(inbox.floor.get(stream, (-1, -1)), durable.moved_last.get(stream, (-1, -1)))
-            remember(durable.live_keys, key)
         if place <= max(before, last.get(stream, (-1, -1))):
             frame = frame.late_copy()
+        if durable.state != ARRIVING:
+            remember(durable.live_keys, key, frame.late)
         last[stream] = max(place, last.get(stream, place))
         inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
         self.on_kept([durable], frame, now_ns)
@@ -378,9 +379,16 @@ class Durables:
 
     def _is_live(self, durable: Durable, key: EventKey, frame: EventFrame) -> bool:
         """Whether an event came by itself and is handed over: below the floor it is left to the former home."""
-        ids = ids_of(frame)
-        is_kept = key in durable.live_keys or (durable.is_here and self.was_handed(ids[-1], -durable.number))
-        return is_kept and (frame.late or not durable.live.is_below_floor(*ids[0]))
+        is_late = durable.live_keys.get(key)
+        if is_late is None:
+            is_late = frame.late
+            if not (durable.is_here and self.was_handed(ids_of(frame)[-1], -durable.number)):
+                return False
+        return is_late or not self.is_below_floor(durable, frame)
+
+    def is_below_floor(self, durable: Durable, frame: EventFrame) -> bool:
+        """Whether the former home may have had it before it left: as what came by itself is judged (`handing`)."""
+        return any(durable.live.is_below_floor(*each) for each in ids_of(frame))
 
     def named(self, key: Key) -> list[Durable]:
         """A client's subscription of a name as it is here, and as it was when it left, oldest first."""

@@ -73,7 +73,9 @@ class Events:
         self.records.restore(disk.noted, now_ns)
         self._effects = effects
         self.outlet = Outlet(settings, profiles.clients, effects, self.records)
-        self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
+        self.decisions = Decisions(
+            network.host, profiles.clients, interest, settings.old_ns, settings.top == "interest"
+        )
         self.ends = Ends(network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
         self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
         self.copies = Copies(network, links, settings, ledger, disk.kept)
@@ -116,7 +118,8 @@ class Events:
         if self._profiles.beyond.is_blind(connection, origin, now_ns):
             return True
         try:
-            return self._profiles.beyond.wants(connection, flight.event(), origin, now_ns)
+            is_old = self.decisions.is_old(flight.frame, now_ns)
+            return self._profiles.beyond.wants(connection, flight.event(), origin, now_ns, is_old=is_old)
         except InvalidEvent:
             return False
 
@@ -188,6 +191,8 @@ class Events:
     def reach_changed(self, found: list[Unit], lost: list[Unit], now_ns: int) -> None:
         """Units came into reach or left it. After an absence inside an own unit others hold a backlog for us."""
         self.standing.reach_changed()
+        if found:  # who was apart from us has not heard, for a while, what we have
+            self.decisions.wary_until_ns = now_ns + self._settings.lease_ns
         for unit in lost:
             self._lost_ns[unit] = now_ns
         for unit in found:

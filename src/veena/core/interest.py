@@ -10,6 +10,8 @@ An event with a list of addressees is for the clients that it names: of all engi
 (EVT-05, RTE-04). With `top = "broadcast"`, as in the papers, every event goes to all other units of the highest level,
 and the choice begins inside them (PPP-14); that is off by default, for the digests spare most of these crossings.
 
+Former wants (`want`) stand apart: they are asked only for events that have been under way for a while.
+
 The invariant: never narrower than the truth. A unit that has not spoken yet wants all.
 """
 
@@ -22,7 +24,7 @@ from veena.core.interest_frames import STANDING, Digest, DigestPart, Row
 from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
 from veena.core.unit_wants import UnitWants
-from veena.core.want import TO, known_want
+from veena.core.want import FORMER, TO, known_want
 from veena.event import Event
 
 
@@ -35,6 +37,9 @@ class InterestMap:
         self._fanout = fanout
         self._broadcasts = top == "broadcast"
         self._wants: dict[tuple[int, int], UnitWants] = {}
+        self._former: dict[tuple[int, int], UnitWants] = {}
+        #: Rows of such wants.
+        self.former = 0
         self._count = 0
         self._digests: dict[Unit, dict[int, DigestTest]] = {}
         #: Counts everything that was heard.
@@ -62,13 +67,16 @@ class InterestMap:
             self.changes += 1
             want = known_want(row)
             self.untimely += (row is after) * want.is_untimely - (row is before) * want.is_untimely
+            is_former = bool(row.kind & FORMER)
+            table = self._former if is_former else self._wants
+            self.former += ((row is after) - (row is before)) * is_former
             if row is before:
-                self._wants[row.kind, row.scope].remove(want, self.bit(row.unit))
+                table[row.kind, row.scope].remove(want, self.bit(row.unit))
                 self._count -= 1
             else:
-                wants = self._wants.get((row.kind, row.scope))
+                wants = table.get((row.kind, row.scope))
                 if wants is None:
-                    wants = self._wants[row.kind, row.scope] = UnitWants(row.kind, self._map.levels * self._fanout)
+                    wants = table[row.kind, row.scope] = UnitWants(row.kind, self._map.levels * self._fanout)
                 wants.add(want, self.bit(row.unit))
                 self._count += 1
 
@@ -122,6 +130,18 @@ class InterestMap:
                 if any(self._in_scope(origin, scope) and test.may_want(atoms) for scope, test in tests.items()):
                     vector |= self.bit(unit)
         return vector | self._unknown()
+
+    def formerly(self, event: Event, origin: Address) -> int:
+        """The units that wanted such an event, and still want what was accepted before everybody had heard of it."""
+        vector = 0
+        for (_, scope), wants in self._former.items() if not event.to else ():
+            if self._in_scope(origin, scope):
+                vector |= wants.engine.destinations(event)
+        return vector
+
+    def ever(self, event: Event, origin: Address) -> int:
+        """The units that want an old event, whether or not they would want it if it were new."""
+        return self.destinations(event, origin) | self.formerly(event, origin)
 
     def has_told(self, event: Event) -> bool:
         """Whether some unit, in reach or not, has told that it wants what is for these addressees, or its digest lets

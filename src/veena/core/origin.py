@@ -167,7 +167,7 @@ class Origin:
     def adopt(self, frame: EventFrame, now_ns: int) -> None:
         """Publish an event of an origin that is gone: it keeps its id and its origin."""
         origin = frame.origin_address or self._host
-        wanted = self._interest.destinations(frame.event(), origin) | self._router.me
+        wanted = self._interest.ever(frame.event(), origin) | self._router.me
         if origin[:-1] != self._host[:-1]:
             # What is wanted there within a scope that ends below this broker is told to nobody here.
             wanted |= self._interest.bit(as_seen(self._host, origin))
@@ -418,7 +418,7 @@ class Origin:
         if now_ns - entry.accepted_ns > self._settings.retention_ns:
             self._bury(entry.frame, bit, now_ns)
         elif bit == self._router.me or (
-            self._interest.destinations(entry.frame.event(), entry.frame.origin_address or self._host) & bit
+            self._interest.ever(entry.frame.event(), entry.frame.origin_address or self._host) & bit
         ):
             self._send(entry, bit, now_ns)
         else:

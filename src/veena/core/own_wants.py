@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from veena.core.digest import DIGEST_LEVEL
 from veena.core.interest_frames import Version
-from veena.core.want import Stand, Want, nowhere
+from veena.core.want import FORMER, Stand, Want, nowhere
 
 #: Ways to stand that are shared: beyond that it is begun anew, which costs memory and nothing else.
 MAX_STANDS = 4096
@@ -39,6 +39,8 @@ class OwnWants:
         self._wants: dict[bytes, Want] = {}
         self._stands: dict[Stand, Stand] = {}
         self._due = [0] * (DIGEST_LEVEL + 1)
+        #: Of these, former ones.
+        self._former = [0] * (DIGEST_LEVEL + 1)
         self._told = [0] * DIGEST_LEVEL
         self._is_open = [False] * (DIGEST_LEVEL + 1)
         #: By level, for open offices: what has to be told and is not, and what is told and should not be.
@@ -90,6 +92,7 @@ class OwnWants:
         kind, scope, due, own, cluster = want.stand
         if not due >> level & 1:
             self._due[level] += 1
+            self._former[level] += kind & FORMER > 0
             if level == DIGEST_LEVEL:
                 self._untold[level][want.key] = None
             self._put(want, (kind, scope, due | 1 << level, own, cluster), level)
@@ -101,6 +104,7 @@ class OwnWants:
         if not due >> level & 1:
             raise KeyError(key)
         self._due[level] -= 1
+        self._former[level] -= kind & FORMER > 0
         if level == DIGEST_LEVEL and self._untold[level].pop(key, key) is key:
             self._surplus += 1
         self._put(want, (kind, scope, due & ~(1 << level), own, cluster), level)
@@ -115,6 +119,9 @@ class OwnWants:
 
     def due_count(self, level: int) -> int:
         return self._due[level]
+
+    def former_count(self, level: int) -> int:
+        return self._former[level]
 
     # --- rows ---
 
@@ -213,6 +220,7 @@ class OwnWants:
             assert want.key == key and want.stand[2:] != NOWHERE
         for level, count in enumerate(self._due):
             assert count == sum(1 for _ in self.due(level))
+            assert self._former[level] == sum(want.kind & FORMER > 0 for want in self.due(level))
         for level, count in enumerate(self._told):
             assert count == sum(1 for _ in self.rows(level))
             told = {want.key: None for want, _ in self.rows(level)}

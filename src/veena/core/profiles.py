@@ -29,7 +29,7 @@ from veena.core.records import Records
 from veena.core.settings import Settings
 from veena.core.speaker import Speakers
 from veena.core.superseded import Superseded
-from veena.core.want import Want, unreadable, want_of
+from veena.core.want import Want, former_want, unreadable, want_of
 from veena.core.whereabouts import INTERNAL
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
 
@@ -159,15 +159,18 @@ class Profiles:
         return self.speakers.own.wants.count(want) - self.clients.lingering(want) == 1
 
     def silence(self, session: int, now_ns: int) -> None:
-        """Tell nobody any longer what a session wants; events that come all the same are still matched with it."""
+        """Tell others that of what a session wants only old events are wanted here; what comes is matched with it."""
         if self.records.is_on:
             self.records.moved(session, now_ns)
         self.acknowledgements.close(session)
         for want in self.clients.silence(session):
+            self._count(former_want(want), True, now_ns)
             self._count(want, False, now_ns)
 
-    def drop_silent(self, session: int) -> None:
+    def drop_silent(self, session: int, now_ns: int) -> None:
         """End a session that was silenced."""
+        for want in self.clients.silence(session):
+            self._count(former_want(want), False, now_ns)
         self.clients.close(session)
 
     def _count(self, want: Want, more: bool, now_ns: int) -> None:

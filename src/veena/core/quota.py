@@ -119,8 +119,8 @@ class Quota:
         return [level for level, most in enumerate(self._most) if scope > level and self._told(level) >= most]
 
     def _told(self, level: int) -> int:
-        if level == 0:
-            return len(self._speakers.own.wants.told)
+        if level == 0:  # what a durable subscription left behind keeps nobody from subscribing
+            return len(self._speakers.own.wants.told) - self._table.own.former_count(0)
         return self._rows(level) + len(self._coming.get(level, ()))
 
     def _rows(self, level: int) -> int:

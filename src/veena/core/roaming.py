@@ -191,13 +191,14 @@ class Roaming:
             key = first_key(frame)
         except VeenaError:
             return
-        if message.straggler and self._durables.is_known(durable, frame):
+        # Of what came by itself while the former home is waited for it is not known yet whether it will be handed over.
+        if message.straggler and durable.state != ARRIVING and self._durables.is_known(durable, frame):
             return
         self._reopen(durable, now_ns)
         if message.redelivered:
             frame.flags |= REDELIVERED
         if not durable.is_here:
-            remember(durable.sent_keys, key)
+            remember(durable.sent_keys, key, None)
             if (frame.timestamp, frame.sequence) <= durable.last.get(stream_of(frame), (-1, -1)):
                 frame = frame.late_copy()
             self._send(durable, frame, message.redelivered, message.straggler, now_ns)
@@ -235,13 +236,15 @@ class Roaming:
             self._aside.append((now_ns + self._settings.arrive_ns, durable, offset, frame))
 
     def _merge(self, durable: Durable, now_ns: int) -> None:
-        """Stragglers of streams of which nothing earlier came by itself go before what did; others wait on."""
+        """Stragglers of streams of which nothing earlier came by itself go before what did, and those below the floor,
+        where nothing that did is handed over: the former home did not have them when it left. Others wait on."""
         held = self._held.pop(durable.number, [])
         for _, frame in sorted(held, key=lambda each: (each[1].timestamp, each[1].sequence)):
             if self._durables.is_known(durable, frame):
                 continue
             place = (frame.timestamp, frame.sequence)
-            if place < durable.first.get(stream_of(frame), (place[0] + 1, 0)):
+            is_first = place < durable.first.get(stream_of(frame), (place[0] + 1, 0))
+            if is_first or self._durables.is_below_floor(durable, frame):
                 self._durables.add_moved(durable, frame, now_ns)
             else:
                 offset = self._durables.set_aside(durable, frame, now_ns)
@@ -252,6 +255,7 @@ class Roaming:
     def open(self, durable: Durable, now_ns: int, floor: dict[Stream, Place] | None = None) -> None:
         """Wait for no more from elsewhere."""
         if durable.state == ARRIVING:
+            durable.live.floor.update(floor or {})
             self._merge(durable, now_ns)
         if not durable.is_passing:
             durable.until_ns = now_ns + self._settings.retention_ns
@@ -376,7 +380,7 @@ class Roaming:
             if durable.is_here:
                 self._durables.add_moved(durable, frame, now_ns)
             else:
-                remember(durable.sent_keys, first_key(frame))
+                remember(durable.sent_keys, first_key(frame), None)
                 self._send(durable, frame, False, True, now_ns)
         if self._in_doubt:
             self._dispel(now_ns)

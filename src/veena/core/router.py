@@ -129,7 +129,7 @@ class Router:
             self._refuse(source, named, now_ns)
             to_serve, named = to_serve & ~named, 0
         if named:
-            to_serve = (to_serve & ~named) | self._expand(flight, named)
+            to_serve = (to_serve & ~named) | self._expand(flight, named, now_ns)
         if self.records.hops:
             self._note_taken(source, frame, to_serve, now_ns)
         pending = to_serve & ~flight.done
@@ -159,16 +159,14 @@ class Router:
         """Whether this broker can find the duties inside one of its own units."""
         return self.may_enter((own.bit_length() - 1) // self._fanout)
 
-    def _expand(self, flight: Flight, named: int) -> int:
+    def _expand(self, flight: Flight, named: int, now_ns: int) -> int:
         """The copy has entered an own unit: the duties inside it (rule 1)."""
         level = (named.bit_length() - 1) // self._fanout
         if level == 0:
             return self.me
         self.statistics.expanded += 1
-        origin = flight.frame.origin_address
         try:
-            decision = self._decisions.of(flight.frame, flight.frame.origin)
-            wanted = self._decisions.wanted(decision, origin or self._map.host)
+            wanted = self._decisions.inside(flight.frame, now_ns)
         except InvalidEvent:
             return 0  # its publisher's fault, and nobody can match it
         return self.me | wanted & ((1 << (level * self._fanout)) - 1)
@@ -193,7 +191,7 @@ class Router:
         if self.is_stale or self._map.version != self._version:
             self.reroute(now_ns)
         named = to_serve & self._own
-        return (to_serve & ~named) | self._expand(flight, named) if named else to_serve
+        return (to_serve & ~named) | self._expand(flight, named, now_ns) if named else to_serve
 
     # --- hops ---
 

@@ -124,6 +124,13 @@ class Settings:
         shorter than its connections. A withdrawn want is remembered for twice that, lest it comes back to life."""
         return max(self.retention_ns, self.tombstone_ns // 2)
 
+    @property
+    def old_ns(self) -> int:
+        """What has been under way for so long may have been accepted by somebody who had not heard where a durable
+        subscription is now: its new home waits until everybody has said that he has, and its old one gathers before it
+        tells (`roaming`)."""
+        return self.claim_ns[0] + self.batch_ns[0]
+
     def __post_init__(self) -> None:
         if not 1 <= self.levels <= MAX_LEVELS:
             raise ConfigError("settings", "levels", f"{self.levels}", f"use 1 to {MAX_LEVELS}")

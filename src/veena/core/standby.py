@@ -237,7 +237,7 @@ class Standbys:
         record = self._homes.get(origin, {}).get((message.client, message.name))
         if record is not None:
             for key in message.keys:
-                remember(record.settled, key)
+                remember(record.settled, key, None)
             if not record.is_taken:
                 self._read(record)
 

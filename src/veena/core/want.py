@@ -9,6 +9,10 @@ inside the client's level-s unit and nowhere else: a unit of level l passes on u
 
 A want of kind `to` is a client that can be written to by its id (`addressee`); brokers make it, no subscription does.
 
+A *former* want asks for the same as another one, but only for events that have been under way for a while. A broker
+from which a durable subscription has gone tells it, for as long as origins may still send what they accepted before
+they heard where it is now (`roaming`): each unit on the way asks again who wants an event, and it would be nobody.
+
 `covers` says that whoever gets what the wide want asks for gets what the narrow one does: the same topic without a
 selector, a wider range, a tag left open; and the wide one must reach at least as far. Never wrongly true.
 """
@@ -31,6 +35,9 @@ from veena.matching.exact import ExactEngine
 #: The engines by the number they have on the wire; a number is never used again.
 KINDS: tuple[str, ...] = ("integer", "topic", "tags", "selector", "xpath", "constraint", "to")
 TOPIC, SELECTOR, TO = KINDS.index("topic"), KINDS.index("selector"), KINDS.index("to")
+#: Added to a kind: of events that are new the want asks for none.
+FORMER = 0x10
+_ENGINE = FORMER - 1
 #: What a client may subscribe with: somebody's id is no constraint of others.
 SUBSCRIBED: tuple[str, ...] = KINDS[:TO]
 
@@ -96,8 +103,13 @@ class Want(msgspec.Struct, gc=False, eq=False):
         return self.packed if isinstance(self.packed, bytes) else _encoder.encode(self.packed)
 
     @property
+    def base(self) -> int:
+        """The kind of constraint, whichever events it is for."""
+        return self.kind & _ENGINE
+
+    @property
     def engine(self) -> str:
-        return KINDS[self.kind]
+        return KINDS[self.base]
 
     @property
     def constraint(self) -> Constraint:
@@ -108,21 +120,21 @@ class Want(msgspec.Struct, gc=False, eq=False):
     @property
     def is_untimely(self) -> bool:
         """Whether it may tell two events apart by when they were published, or by their ids. Never wrongly false."""
-        return self.kind == SELECTOR and any(name in self.payload for name in UNTIMELY)
+        return self.base == SELECTOR and any(name in self.payload for name in UNTIMELY)
 
     @property
     def bucket(self) -> bytes:
         """Wants in different buckets never cover each other: topics and client ids by name, the rest by engine."""
-        if self.kind == TOPIC:
+        if self.base == TOPIC:
             return self.payload
-        if self.kind == SELECTOR:
+        if self.base == SELECTOR:
             return _topic(self.payload)
-        return bytes((self.kind,)) + (self.payload if self.kind == TO else b"")
+        return bytes((self.base,)) + (self.payload if self.kind == TO else b"")
 
     def topic_keys(self, scopes: int) -> list[bytes]:
         """The keys of the wants of its bucket that ask for a topic without a selector, one a scope: such wants, the
         most by far, are found without an index."""
-        if self.kind not in (TOPIC, SELECTOR):
+        if self.base not in (TOPIC, SELECTOR):
             return []
         topic = self.bucket
         return [key_of(TOPIC, topic, scope) for scope in range(1, scopes + 1)]
@@ -130,7 +142,12 @@ class Want(msgspec.Struct, gc=False, eq=False):
 
 def create_engine(kind: int) -> Engine:
     """An empty engine for the wants of this kind."""
-    return AddresseeEngine() if kind == TO else matching.create(KINDS[kind])
+    return AddresseeEngine() if kind == TO else matching.create(KINDS[kind & _ENGINE])
+
+
+def is_kind(kind: int) -> bool:
+    """Whether a want may be of this kind; a client's id is wanted or not, there is nothing former about it."""
+    return kind < len(KINDS) or FORMER <= kind < FORMER | TO
 
 
 def add_profile(engine: Engine, profile_id: int, want: Want, destination: int = 0) -> None:
@@ -161,6 +178,11 @@ def make_want(engine: str, constraint: Constraint, scope: int) -> Want:
     return keyed_want(kind, payload, scope)
 
 
+def former_want(want: Want) -> Want:
+    """What asks for the same of events that have been under way for a while."""
+    return keyed_want(want.kind | FORMER, want.payload, want.scope)
+
+
 def reach_want(client_id: str, scope: int) -> Want:
     """The want of a client that can be written to by its id."""
     return keyed_want(TO, _encoder.encode(client_id), scope)
@@ -175,7 +197,7 @@ def known_want(row: Row) -> Want:
 
 def want_of(row: Row) -> Want:
     """The want that a row tells of; raise RemoteProtocolError if it is none."""
-    if row.kind >= len(KINDS):
+    if not is_kind(row.kind):
         raise RemoteProtocolError(f"a row of {row.unit} names engine {row.kind}: there is no such engine")
     want = keyed_want(row.kind, row.payload, row.scope)
     if want.key != row.key:
@@ -221,7 +243,7 @@ def unreadable(kind: int, payload: bytes) -> str | None:
     return None
 
 
-@lru_cache(maxsize=len(KINDS))
+@lru_cache(maxsize=2 * len(KINDS))
 def _reader(kind: int) -> Engine:
     """An engine that holds nothing: it knows the shapes of texts that it has read, a new one would begin anew."""
     return create_engine(kind)
@@ -242,10 +264,10 @@ def _topic(payload: bytes) -> bytes:
 
 def covers(wide: Want, narrow: Want) -> bool:
     """Whether nobody loses anything when only the wide want is told."""
-    if wide.scope < narrow.scope:
+    if wide.scope < narrow.scope or wide.kind & FORMER > narrow.kind & FORMER:
         return False
-    if (wide.kind, wide.payload) == (narrow.kind, narrow.payload):
+    if (wide.base, wide.payload) == (narrow.base, narrow.payload):
         return True
-    if wide.kind == TOPIC and narrow.kind == SELECTOR:
+    if wide.base == TOPIC and narrow.base == SELECTOR:
         return wide.bucket == narrow.bucket
-    return wide.kind == narrow.kind != TO and matching.covers(wide.engine, wide.constraint, narrow.constraint)
+    return wide.base == narrow.base != TO and matching.covers(wide.engine, wide.constraint, narrow.constraint)
