@@ -202,9 +202,8 @@ class Origin:
             self._settle(now_ns)
 
         # What was taken on for others cannot be refused to anybody: it is written until it is there.
-        is_ours = session is None and widens is None
         then = lambda now_ns: self._is_safe(entry.offset, True, now_ns)  # noqa: E731
-        self._ledger.write(entry, then, failed, stubborn=is_ours)
+        self._ledger.write(entry, then, failed, stubborn=session is None and widens is None)
         if needs_copy:
             self._copies.ask(entry.offset, frame, now_ns)
 
@@ -336,13 +335,14 @@ class Origin:
         return bool(more)
 
     def _begin(self, entry: Entry, now_ns: int) -> None:
-        """An entry is on disk: send it where there is room, leave it in the log for the rest."""
-        now = 0
-        lane = entry.frame.lane_number
-        for at in identifiers(entry.frame.to_serve):
-            bit = 1 << at
+        """An entry is on disk: send it where there is room, leave it in the log for the rest. What was taken on for the
+        absent is here with all that came later, and goes before that when they are back; so it stays if it can."""
+        now, lane = 0, entry.frame.lane_number
+        stays = entry.frame.flags & BACKLOG and self._router.has_room
+        for bit in (1 << at for at in identifiers(entry.frame.to_serve)):
             way = (bit, lane)
-            if way in self._parked or (bit != self._router.me and len(self._open.get(way, ())) >= WINDOW):
+            is_full = not stays and bit != self._router.me and len(self._open.get(way, ())) >= WINDOW
+            if way in self._parked or is_full:
                 self._parked.setdefault(way, entry.offset)
             else:
                 now |= bit

@@ -149,8 +149,10 @@ class Roaming:
             self._ask(durable, now_ns)
 
     def _ask(self, durable: Durable, now_ns: int) -> None:
-        """Ask who keeps it to let go."""
+        """Ask who keeps it to let go, who has as long for that as if the client had come only now."""
         home = self._homes.pop(durable.number, None)
+        if durable.state == ARRIVING and durable.until_ns is not None:
+            durable.until_ns = max(durable.until_ns, now_ns + self._settings.arrive_ns)
         if durable.is_here and not durable.is_passing:
             move = Move(durable.client_id, durable.name, durable.version)
             self._post.send(home_id(durable.client_id), move, now_ns)

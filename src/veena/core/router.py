@@ -459,8 +459,11 @@ class Router:
 
     def _reopen(self, now_ns: int) -> None:
         if self.refusals.is_refusing:
-            room = len(self.duties) < MAX_FLIGHTS // 2 and self.duties.bytes < MAX_FLIGHT_BYTES // 2
-            self.refusals.reopen(lambda bit: room and self._has_way(bit), self.unit, now_ns)
+            self.refusals.reopen(lambda bit: self.has_room and self._has_way(bit), self.unit, now_ns)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.duties) < MAX_FLIGHTS // 2 and self.duties.bytes < MAX_FLIGHT_BYTES // 2
 
     def _has_way(self, bit: int) -> bool:
         return self._may_enter(bit) if bit & self._own else self._find(bit) != NOWHERE
