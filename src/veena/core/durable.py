@@ -52,7 +52,8 @@ class Durable:
     last: dict[Stream, Place] = field(default_factory=dict)
     #: The first place of each stream that came by itself while what was kept elsewhere was waited for.
     first: dict[Stream, Place] = field(default_factory=dict)
-    #: While what was kept elsewhere may still come: what came by itself, with its mark `late`, and what came from there.
+    #: While what was kept elsewhere may still come: what came by itself, with its mark `late`, and what came from
+    #: there.
     live_keys: dict[EventKey, bool] = field(default_factory=dict)
     moved_keys: dict[EventKey, None] = field(default_factory=dict)
     #: What was sent on as a straggler after it left.

@@ -13,6 +13,7 @@ is to be read for it; and what is on its way is in order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -82,6 +83,8 @@ class Origin:
         self.pressure = Pressure(settings, effects)
         #: By unit bit and lane: the offsets on their way, ascending.
         self._open: dict[Way, dict[int, None]] = {}
+        #: How many of these were taken on for the absent: they take no place of this broker's own.
+        self._adopted: Counter[Way] = Counter()
         #: The entries on their way, with the units that are still to be served.
         self._under_way: dict[int, UnderWay] = {}
         self._ages = LogAges(disk.entries)
@@ -93,9 +96,9 @@ class Origin:
         self._ticked_ns = 0
         #: Events of publishers, best effort included (`publishers`); and others.
         self.accepted = self._refused = self._dead = self._burst_events = 0
+        self._has_failed = False
         #: Entries that are not safe yet, in order.
         self._pending: dict[int, Pending] = {}
-        self._has_failed = False
         #: Bursts on their way to clients here, by the offset of their first entry: lane and count.
         self._bursts: dict[int, tuple[int, int]] = {}
         #: How bursts get to clients; set by whoever puts the parts together.
@@ -195,10 +198,8 @@ class Origin:
         self._pending[entry.offset] = pending
 
         def failed(reason: str, now_ns: int) -> None:
-            pending.failed = reason
             self._has_failed = True
-            if widens is not None:
-                widens.failed = reason
+            (widens or pending).failed = pending.failed = reason
             self._settle(now_ns)
 
         # What was taken on for others cannot be refused to anybody: it is written until it is there.
@@ -335,20 +336,22 @@ class Origin:
         return bool(more)
 
     def _begin(self, entry: Entry, now_ns: int) -> None:
-        """An entry is on disk: send it where there is room, leave it in the log for the rest. What was taken on for the
-        absent is here with all that came later, and goes before that when they are back; so it stays if it can."""
+        """An entry is on disk: send it where there is room, leave it in the log for the rest. What is for the absent,
+        if it is all here, goes before what comes later when they are back: so it stays where it can."""
         now, lane = 0, entry.frame.lane_number
-        stays = entry.frame.flags & BACKLOG and self._router.has_room
-        for bit in (1 << at for at in identifiers(entry.frame.to_serve)):
-            way = (bit, lane)
-            is_full = not stays and bit != self._router.me and len(self._open.get(way, ())) >= WINDOW
-            if way in self._parked or is_full:
+        for way in ((1 << at, lane) for at in identifiers(entry.frame.to_serve)):
+            if way in self._parked or (way[0] != self._router.me and self._is_full(way, entry.frame)):
                 self._parked.setdefault(way, entry.offset)
             else:
-                now |= bit
+                now |= way[0]
         self._send(entry, now, now_ns)
         if entry.frame.flags & BACKLOG:
             self._router.relieve(event_key(entry.frame), entry.frame.to_serve)
+
+    def _is_full(self, way: Way, frame: EventFrame) -> bool:
+        is_over = len(self._open.get(way, ())) - self._adopted[way] >= WINDOW
+        stays = frame.flags & BACKLOG or (is_over and not self._router.has_hop(way[0]))
+        return not self._router.has_room if stays else is_over
 
     def _send(self, entry: Entry, mask: int, now_ns: int) -> None:
         if not mask:
@@ -357,6 +360,7 @@ class Origin:
         lane = frame.lane_number
         for at in identifiers(mask):
             self._open.setdefault((1 << at, lane), {})[entry.offset] = None
+            self._adopted[1 << at, lane] += frame.flags & BACKLOG > 0
         self._under_way.setdefault(entry.offset, UnderWay(entry, 0)).mask |= mask
         ttl_ms = frame.ttl_ms
         if ttl_ms != NO_TTL:
@@ -370,6 +374,7 @@ class Origin:
             self._cursors.setdefault(1 << at, 0)
             waiting = self._open[1 << at, lane]
             del waiting[offset]
+            self._adopted[1 << at, lane] -= under_way.entry.frame.flags & BACKLOG > 0
             if not waiting:
                 del self._open[1 << at, lane]
         under_way.mask &= ~mask
@@ -480,16 +485,11 @@ class Origin:
         return min(due, default=None)
 
     def statistics(self) -> OriginStatistics:
+        is_open = len(self._under_way) + sum(count for _, count in self._bursts.values())
         return OriginStatistics(
-            self.accepted,
-            self._refused,
-            self.next_offset,
-            len(self._under_way) + sum(count for _, count in self._bursts.values()),
-            len(self._parked),
-            self._dead,
-            self.pressure.log_bytes,
-            len(self.pressure.paused),
-        )
+            self.accepted, self._refused, self.next_offset, is_open, len(self._parked), self._dead,
+            self.pressure.log_bytes, len(self.pressure.paused),
+        )  # fmt: skip
 
     def check(self) -> None:
         self.pressure.check()
