@@ -165,7 +165,7 @@ class Stage:
 
     def hops_of(self, body: str) -> list[tuple[str, str]]:
         """The links that an event was written to, in order."""
-        return [(a, b) for a, b, frame in self.copies if bytes(frame.body).decode() == body]
+        return [(a, b) for a, b, frame in self.copies if bytes(frame.body) == body.encode()]
 
     def copy_over(self, one: str, other: str) -> EventFrame:
         """The only copy that went from one broker to another."""

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from veena import Event, InvalidConstraint, RemoteProtocolError, matching
 from veena.core.clients import Clients
 from veena.core.cover_set import MAX_WORK, CoverSet
-from veena.core.digest import MAX_ATOMS, DigestTest, event_atoms, make_part, merge_digests, merge_parts
+from veena.core.digest import MAX_ATOMS, DigestTest, atoms_of, event_atoms, make_part, merge_digests, merge_parts
 from veena.core.interest_frames import Row
-from veena.core.want import TOPIC, Want, covers, keyed_want, make_want, want_of
+from veena.core.want import FORMER, KINDS, TO, TOPIC, Want, covers, former_want, is_kind, keyed_want, make_want, want_of
 from veena.matching import selector
 from veena.sim.population import draw_event, draw_subscription
 
@@ -198,3 +198,36 @@ def test_a_want_is_read_once_and_compared_as_long_as_it_takes_little() -> None:
     assert now.hits - read.hits <= 4 * compared**2
     assert not cover.add(make_want("selector", ("busy", "number = 3"), 4)), "a short one is still compared with all"
     cover.check()
+
+
+def test_a_former_want_is_covered_by_what_it_was_and_covers_no_want() -> None:
+    """CLI-05, AGG-07: who gets all events gets the old ones; a digest lets both through alike."""
+    topic, narrow, wide = make_want("topic", "q", 4), ranges(2, 3), ranges(1, 4)
+    for want in (topic, wide, make_want("tags", "a=b", 4), make_want("xpath", "/a", 4), make_want("integer", 7, 4)):
+        old = former_want(want)
+        assert (old.engine, old.constraint, old.scope) == (want.engine, want.constraint, 4) and old.key != want.key
+        assert covers(want, old) and not covers(old, want) and covers(old, old)
+        assert atoms_of(old) == atoms_of(want)
+    assert covers(topic, former_want(narrow)) and covers(former_want(topic), former_want(narrow))
+    assert covers(former_want(wide), former_want(narrow)) and not covers(former_want(topic), narrow)
+    assert not covers(make_want("topic", "q", 1), former_want(topic))
+
+
+def test_a_former_want_is_told_when_what_covers_it_goes() -> None:
+    """CLI-05: at no time less than the truth: it is counted first, then the want goes."""
+    for want in (make_want("topic", "q", 4), ranges(1, 4)):
+        told, old = CoverSet(4), former_want(want)
+        told.add(want)
+        assert not told.add(old), "covered"
+        assert told.remove(want) and [each.key for each in told.told.values()] == [old.key]
+        told.check()
+        assert told.add(want) and [each.key for each in told.told.values()] == [want.key]
+        told.remove(want)
+        assert told.remove(old) and len(told) == 0
+        told.check()
+
+
+def test_kinds_of_wants() -> None:
+    """No client's id is former, and no other number is a kind."""
+    kinds = [*range(len(KINDS)), *(FORMER | kind for kind in range(TO))]
+    assert [kind for kind in range(256) if is_kind(kind)] == kinds

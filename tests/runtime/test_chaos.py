@@ -52,6 +52,15 @@ def test_what_is_wrong_is_seen() -> None:
     assert len(outcome.faults) == 4 and not outcome.is_sound
 
 
+def test_what_is_late_and_says_so_is_counted_and_no_disorder() -> None:
+    outcome, wanted = Outcome(), {("p", number) for number in range(4)}
+    judge(outcome, "r", wanted, [Got("p", 1, 2), Got("p", 1, 0, is_late=True), Got("p", 1, 3), Got("p", 1, 1)])
+    assert (outcome.late, outcome.out_of_order, outcome.missing) == (1, 1, 0)
+    assert outcome.faults == [
+        "r: event 3, Got(publisher='p', incarnation=1, number=1, is_redelivered=False, is_late=False), came after 3"
+    ]
+
+
 def test_a_client_goes_where_it_is_sent_by_its_own_program() -> None:
     """CLI-04: what is kept for a durable subscription follows, in order and once."""
 

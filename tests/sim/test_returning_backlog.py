@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.core.event_world import QUICK, Stage
 from veena.core.event_frame import BACKLOG
 from veena.core.flight import LOG
+from veena.core.origin import WINDOW
 from veena.core.settings import SECOND_NS
 from veena.runtime.network_file import make_network
 
@@ -43,3 +44,26 @@ def test_a_copy_of_the_backlog_that_comes_back_waits() -> None:
     stage.world.start(stage.addresses["b2"])
     stage.wait(10 * SECOND_NS)
     assert flight.open == 0
+
+
+def test_a_long_backlog_goes_before_what_came_later() -> None:
+    """I1, FLT-05: what a broker logs for an absent unit is more than a window. When the unit is back, nothing that came
+    within the last seconds, and is not in the log yet, overtakes what is."""
+    names = ["S.A.a.a1", "S.B.b.b1", "S.B.c.c1"]
+    links = [("S.A.a.a1", "S.B.b.b1"), ("S.B.b.b1", "S.B.c.c1")]
+    stage = Stage(make_network("returning", names, links), options=QUICK)
+    reader = stage.subscribe("c1")
+    publisher, other = stage.attach("a1", "publisher"), stage.attach("b1", "other")
+    stage.wait()
+    stage.world.cut(stage.link("b1", "c1"), silent=False)
+    sent: dict[int, list[str]] = {publisher: [], other: []}
+    for n in range(2 * WINDOW):
+        for session, bodies in sent.items():
+            bodies.append(f"{session}.{n}")
+            stage.publish(session, bodies[-1])
+        stage.wait_ms(8)
+    stage.world.heal(stage.link("b1", "c1"))
+    stage.wait(20 * SECOND_NS)
+    for session, bodies in sent.items():
+        assert [body for body in stage.bodies[reader] if body.startswith(f"{session}.")] == bodies
+    assert stage.broker("c1").events.ends.statistics().late == 0

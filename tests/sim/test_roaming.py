@@ -12,7 +12,7 @@ from veena.core.durable import ARRIVING, LEAVING, LEFT, ids_of
 from veena.core.event_frame import EventCodec
 from veena.core.post_messages import Backlog
 from veena.core.service_boundary import SessionClear, SessionClogged
-from veena.core.settings import MILLISECOND_NS, SECOND_NS
+from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.event import Event
 from veena.sim.capacity import limit
 
@@ -464,3 +464,24 @@ def test_what_came_to_the_former_home_after_it_left_is_handed_over_though_later_
     sessions.roaming.open(durable, stage.world.now_ns, had)
     stage.wait_ms(500)
     assert reader.read() == ["0"]
+
+
+def test_an_old_home_wants_old_events_alone_and_not_for_ever() -> None:
+    """CLI-05, I2: new events cross no link for its sake, and after the retention it wants nothing at all."""
+    stage = Stage(two_sites(), options=QUICK, settings=Settings(retention_ns=60 * SECOND_NS))
+    reader = Reader(stage, "alice")
+    reader.attach("w1")
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    reader.leave()
+    reader.attach("z1")
+    wait_for_state(stage, "w1", LEFT)
+    stage.wait(20 * SECOND_NS)  # units that came into reach count as new no more
+    assert [stage.broker(name).profiles.interest.former for name in ("w0", "x0", "x1")] == [1, 1, 1]
+    stage.publish(publisher, "new")
+    stage.wait()
+    assert reader.read() == ["new"]
+    assert [there for _, there in stage.hops_of("new")] == ["x1", "y1", "y0", "z0", "z1"]
+    stage.wait(60 * SECOND_NS)
+    assert [broker.profiles.interest.former for broker in stage.world.live()] == [0] * 8
+    assert [broker.profiles.statistics().subscriptions for broker in stage.world.live()] == [0] * 7 + [1]

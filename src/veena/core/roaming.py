@@ -6,8 +6,11 @@
 
 What still comes to X after it withdrew is a *straggler*: it may be one of the last that went to X alone, or one that
 came to X for another client and comes to Y by itself. Y keeps stragglers aside. At the End it puts those that precede
-everything that came by itself in their stream before that; the others it looks at after a while, and hands over what
-did not come by itself.
+everything that came by itself in their stream before that, and those that X did not have when later ones were had
+there; the others it looks at after a while, and hands over what did not come by itself.
+
+An event that was accepted for X may still be under way when X withdraws, behind others that wait, which news of wants
+pass. The units on its way ask anew who wants it. So X goes on wanting old events (`want`), until nothing older can come.
 
 Nothing is lost: until Y's want was acknowledged everything for the client went to X too. Nothing comes twice: what X
 had before it withdrew is known by the last place of each stream, what it forwarded later by id. A client that goes on
