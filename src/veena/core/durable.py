@@ -84,6 +84,10 @@ class Durable:
     def live(self) -> Inbox:
         return self.inboxes[-1]
 
+    def is_below_floor(self, frame: EventFrame) -> bool:
+        """Whether its former home is believed to have had an event before it left."""
+        return any(self.live.is_below_floor(*each) for each in ids_of(frame))
+
     def inbox(self, number: int) -> Inbox:
         return next(inbox for inbox in self.inboxes if inbox.number == number)
 

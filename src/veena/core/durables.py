@@ -384,11 +384,7 @@ class Durables:
             is_late = frame.late
             if not (durable.is_here and self.was_handed(ids_of(frame)[-1], -durable.number)):
                 return False
-        return is_late or not self.is_below_floor(durable, frame)
-
-    def is_below_floor(self, durable: Durable, frame: EventFrame) -> bool:
-        """Whether the former home may have had it before it left: as what came by itself is judged (`handing`)."""
-        return any(durable.live.is_below_floor(*each) for each in ids_of(frame))
+        return is_late or not durable.is_below_floor(frame)
 
     def named(self, key: Key) -> list[Durable]:
         """A client's subscription of a name as it is here, and as it was when it left, oldest first."""

@@ -130,7 +130,7 @@ class Handing:
             return False
         if first_key(frame) in durable.moved_keys:
             return True
-        return not frame.late and any(inbox.is_below_floor(stream, place) for stream, place in ids)
+        return not frame.late and durable.is_below_floor(frame)
 
     def _pass_over(self, durable: Durable, inbox: Inbox, offset: int, key: EventKey) -> None:
         if not inbox.acknowledge(key):

@@ -74,7 +74,6 @@ class Origin:
         self._effects = effects
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         self._mark = int.from_bytes(blake2b(bytes(host), digest_size=2).digest(), "big") & 0xFFF
-        self._last_incarnation = 0
         #: Called when an entry for inboxes is on disk.
         self.on_kept: Callable[[Entry, int], None] = lambda entry, now_ns: None
         self.next_offset = disk.next_offset
@@ -93,7 +92,7 @@ class Origin:
         self._reading: dict[Way, None] = {}
         self._cursors: dict[int, int] = dict(disk.cursors)
         self._progress_at_ns: int | None = None
-        self._ticked_ns = 0
+        self._ticked_ns = self._last_incarnation = 0
         #: Events of publishers, best effort included (`publishers`); and others.
         self.accepted = self._refused = self._dead = self._burst_events = 0
         self._has_failed = False

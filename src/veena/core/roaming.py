@@ -249,7 +249,7 @@ class Roaming:
                 continue
             place = (frame.timestamp, frame.sequence)
             is_first = place < durable.first.get(stream_of(frame), (place[0] + 1, 0))
-            if is_first or self._durables.is_below_floor(durable, frame):
+            if is_first or durable.is_below_floor(frame):
                 self._durables.add_moved(durable, frame, now_ns)
             else:
                 offset = self._durables.set_aside(durable, frame, now_ns)
