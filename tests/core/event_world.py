@@ -133,10 +133,12 @@ class Stage:
         *,
         reliable: bool = True,
         original: tuple[int, int, int] | None = None,
+        ahead_ns: int = 0,
     ) -> EventId:
+        """Publish by a clock that may be ahead."""
         now_ns = self.world.now_ns
         event_id = self._ids[session].next(now_ns)
-        stamped = replace(event, event_id=event_id, timestamp_ns=now_ns, body=body.encode())
+        stamped = replace(event, event_id=event_id, timestamp_ns=now_ns + ahead_ns, body=body.encode())
         frame = self._codec.frame(stamped, reliable=reliable, original=original)
         self.world.give(self._homes[session], Publish(session, frame))
         return event_id

@@ -189,3 +189,26 @@ def test_a_subscription_that_has_had_its_past_goes_on_at_a_full_broker() -> None
     found = stage.broker("1").statistics()
     assert found.durables.durables == 0, "both have had their past"
     assert (found.profiles.subscriptions, found.profiles.climbing[0], found.profiles.over_quota) == (2, 2, 0)
+
+
+def test_what_a_durable_subscription_left_behind_takes_nobodys_place() -> None:
+    """CLI-05: an old home goes on wanting old events; neither its quota nor its units' counts that."""
+    stage = two_brokers(Settings(max_broker_constraints=4, max_unit_constraints=4))
+    readers = [Reader(stage, f"client-{number}", f"t{number}") for number in range(2)]
+    for reader in readers:
+        reader.attach("1")
+    stage.wait()
+    for reader in readers:
+        reader.leave()
+        reader.attach("2")
+    stage.wait(20 * SECOND_NS)
+    old = stage.broker("1").statistics().profiles
+    assert stage.broker("2").profiles.interest.former == 2 and old.climbing[0] == 0
+    for reader in readers:
+        reader.forget()
+    stage.wait()
+    assert stage.broker("1").statistics().profiles.climbing == (0, 0, 0)
+    for number in range(5):
+        stage.subscribe("1", f"new-{number}")
+        stage.wait()
+    assert refusals(stage) == 1 and stage.broker("1").statistics().profiles.climbing == (4, 4, 4)

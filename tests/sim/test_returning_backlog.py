@@ -1,12 +1,18 @@
-"""What a broker logs for an absent one and sends on must not be answered by the same log when it comes back."""
+"""What a broker logs for an absent one: how it gets there when that is back, and what it must not hold up meanwhile."""
 
 from __future__ import annotations
 
+import pytest
+
+from tests.core.durable_world import Reader
 from tests.core.event_world import QUICK, Stage
+from tests.sim.test_durable import publish
+from veena.core import origin, router
 from veena.core.event_frame import BACKLOG
 from veena.core.flight import LOG
 from veena.core.origin import WINDOW
-from veena.core.settings import SECOND_NS
+from veena.core.settings import SECOND_NS, Settings
+from veena.event import Event
 from veena.runtime.network_file import make_network
 
 
@@ -67,3 +73,81 @@ def test_a_long_backlog_goes_before_what_came_later() -> None:
     for session, bodies in sent.items():
         assert [body for body in stage.bodies[reader] if body.startswith(f"{session}.")] == bodies
     assert stage.broker("c1").events.ends.statistics().late == 0
+
+
+def test_what_came_before_a_crash_and_was_overtaken_is_not_taken_for_had() -> None:
+    """I1, I5: b1 has a backlog for b2 and is dead when that is back, which goes on with what b3 brings and is killed in
+    turn. When b1 is back at last, its backlog is older than the last that b2 had in its former life."""
+    names = ["S.C.a.a1", "S.C.b.b1", "S.C.b.b2", "S.C.b.b3"]
+    links = [("S.C.a.a1", "S.C.b.b1"), ("S.C.a.a1", "S.C.b.b3"), ("S.C.b.b1", "S.C.b.b2"), ("S.C.b.b2", "S.C.b.b3")]
+    stage = Stage(make_network("returning", names, links), options=QUICK)
+    reader = Reader(stage, "alice")
+    reader.attach("b2")
+    publisher = stage.attach("a1", "publisher")
+    stage.wait()
+    reader.leave()
+    stage.world.crash(stage.addresses["b2"], silent=False)
+    stage.wait_ms(100)
+    publish(stage, publisher, 0, 5)
+    stage.wait(8 * SECOND_NS)
+    stage.world.crash(stage.addresses["b1"], silent=False)
+    stage.world.start(stage.addresses["b2"])
+    stage.wait(8 * SECOND_NS)
+    reader.attach("b2")
+    publish(stage, publisher, 5, 5)
+    stage.wait(10 * SECOND_NS)
+    assert reader.read() == ["5", "6", "7", "8", "9"]
+    reader.leave()
+    stage.world.crash(stage.addresses["b2"], silent=False)
+    stage.wait()
+    stage.world.start(stage.addresses["b2"])
+    stage.wait(8 * SECOND_NS)
+    reader.attach("b2")
+    stage.world.start(stage.addresses["b1"])
+    stage.wait(20 * SECOND_NS)
+    assert reader.read() == ["0", "1", "2", "3", "4"]
+    assert [frame.late for frame in reader.frames] == [False] * 5 + [True] * 5
+
+
+def test_an_absent_unit_keeps_no_other_one_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLT-03: what waits for c1 takes all the room that it may have; d1, whose link blinked, is opened again."""
+    monkeypatch.setattr(router, "MAX_FLIGHTS", 256)
+    monkeypatch.setattr(origin, "WINDOW", 16)
+    names = ["S.A.a.a1", "S.A.b.b1", "S.A.b.c1", "S.A.d.d1"]
+    links = [("S.A.a.a1", "S.A.b.b1"), ("S.A.b.b1", "S.A.b.c1"), ("S.A.b.b1", "S.A.d.d1")]
+    stage = Stage(make_network("returning", names, links), options=QUICK)
+    stage.subscribe("c1")
+    reader = stage.subscribe("d1", "other")
+    near, far = stage.attach("b1", "near"), stage.attach("a1", "far")
+    stage.wait()
+    stage.world.crash(stage.addresses["c1"], silent=False)
+    for n in range(300):
+        stage.publish(near, f"{n}")
+        stage.wait_ms(20)
+    stage.wait(10 * SECOND_NS)
+    sent = [f"x{n}" for n in range(100)]
+    for n, body in enumerate(sent):
+        if n in (50, 55):
+            (stage.world.heal if n == 55 else lambda link: stage.world.cut(link, silent=False))(stage.link("b1", "d1"))
+        stage.publish(far, body, Event(topic="other"))
+        stage.wait_ms(1)
+    stage.wait(30 * SECOND_NS)
+    assert stage.broker("b1").events.router.statistics.refused > 0
+    assert stage.bodies[reader] == sent
+
+
+def test_an_absent_unit_stops_no_publisher_before_the_log_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLT-03: of what a broker may have accepted and not delivered the absent take a part, and the log the rest."""
+    monkeypatch.setattr(origin, "WINDOW", 64)
+    links = [("S.A.a.a1", "S.B.b.b1"), ("S.A.a.a1", "S.A.d.d1")]
+    network = make_network("returning", ["S.A.a.a1", "S.B.b.b1", "S.A.d.d1"], links)
+    stage = Stage(network, options=QUICK, settings=Settings(max_open=400))
+    stage.subscribe("b1")
+    reader, publisher = stage.subscribe("d1"), stage.attach("a1", "publisher")
+    stage.wait()
+    stage.world.crash(stage.addresses["b1"], silent=False)
+    for n in range(1000):
+        stage.publish(publisher, f"{n}")
+        stage.wait_ms(10)
+    stage.wait()
+    assert len(stage.bodies[reader]) == 1000 and not stage.refused

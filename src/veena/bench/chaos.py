@@ -389,7 +389,7 @@ def judge(outcome: Outcome, name: str, wanted: set[tuple[str, int]], got: Sequen
         if is_again:
             wrong.append(f"event {at}, {each}, came again")
         elif each.is_late:
-            continue
+            number = max(number, last.get((who, incarnation), -1))
         elif number < last.get((who, incarnation), -1):
             outcome.out_of_order += 1
             wrong.append(f"event {at}, {each}, came after {last[who, incarnation]}")

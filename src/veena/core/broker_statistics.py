@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from veena.address import Address
 from veena.core.discovery import DiscoveryStatistics
-from veena.core.durables import DurableStatistics
+from veena.core.durable_statistics import DurableStatistics
 from veena.core.ends import EndStatistics
 from veena.core.hops import HopStatistics
 from veena.core.link import LinkStatistics

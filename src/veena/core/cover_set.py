@@ -183,7 +183,7 @@ def _narrower(bucket: _Bucket, want: Want) -> list[Want]:
 
 def _work(bucket: _Bucket, want: Want) -> int:
     """What it takes to compare a want with all that are told in its bucket."""
-    return len(want.payload) * sum(len(other.payload) for other in bucket.told.values() if other.kind == want.kind)
+    return len(want.payload) * sum(len(other.payload) for other in bucket.told.values() if other.base == want.base)
 
 
 def _is_plain(bucket: _Bucket) -> bool:

@@ -6,7 +6,8 @@ topic, some headers); matching, and reading the section at all, is then one look
 
 Where a durable subscription has gone elsewhere, its old home still wants *old* events (`want`): those that have been
 under way for `old_ns` by the time of publication, that lay in a log, and for a while after units came into reach all.
-Clocks may differ: an event from the future may be old too, and only one that was published just now is new.
+An event from the future may be old too. What is lost by a clock is an event of a publisher that is ahead by more than
+`old_ns`, has been under way for just as long as that, and whose reader has moved meanwhile.
 
 Two things of an event are not in the key: the time of publication, which lies in the section and differs every time,
 and the id. A selector may name them (`JMSTimestamp`, `JMSMessageID`); while anybody has such a one nothing is kept.
@@ -127,7 +128,7 @@ class Decisions:
         """The units around that want an event which came from elsewhere; raises InvalidEvent."""
         origin = frame.origin_address or self._host
         wanted = self.wanted(self.of(frame, frame.origin), origin)
-        if self._interest.former and self.is_old(frame, now_ns):
+        if self._interest.former and frame.reliable and self.is_old(frame, now_ns):
             wanted |= self._interest.formerly(frame.event(), origin)
         return wanted
 

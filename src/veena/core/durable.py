@@ -17,6 +17,8 @@ from veena.matching.engine import Constraint
 
 #: Ids that are remembered for one subscription.
 MAX_REMEMBERED = 100_000
+#: What lies so little below the cursor may come again after a crash, out of a backlog whose sender had no answer.
+DOUBTFUL = 8192
 
 #: Where a subscription is with respect to this broker. Open: at home, and stragglers may come from its former home.
 HOME, OPEN, ARRIVING, LEAVING, LEFT = "home", "open", "arriving", "leaving", "left"
@@ -62,8 +64,9 @@ class Durable:
     until_ns: int | None = None
     #: What is kept is being read, to be sent after it.
     is_forwarding: bool = False
-    #: When it was asked to go elsewhere.
+    #: When it was asked to go elsewhere, and until when it is still told that it is wanted here.
     left_ns: int | None = None
+    withdraw_ns: int | None = None
     #: It went on from here before everything had come from its former home, which is waited for so long.
     waits: bool = False
     waits_until_ns: int = 0
@@ -170,7 +173,7 @@ def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> 
         stream, place = stream_of(entry.frame), (entry.frame.timestamp, entry.frame.sequence)
         durable.last[stream] = max(place, durable.last.get(stream, place))
         durable.first.setdefault(stream, place)
-        if found.state in (ARRIVING, OPEN) or entry.offset >= durable.live.cursor:
+        if found.state in (ARRIVING, OPEN) or entry.offset >= durable.live.cursor - DOUBTFUL:
             remember(durable.live_keys, first_key(entry.frame), entry.frame.late)
     for number in found.inboxes[:-1]:
         durable.moved_keys.update(dict.fromkeys(first_key(entry.frame) for entry in entries.get(number, ())))

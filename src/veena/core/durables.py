@@ -15,7 +15,6 @@ was acknowledged is not handed over again, except after a crash of this broker, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from veena.core.boundary import (
@@ -44,6 +43,7 @@ from veena.core.durable import (
     restored,
     stream_of,
 )
+from veena.core.durable_statistics import DurableStatistics
 from veena.core.event_frame import EventFrame
 from veena.core.handing import Handing
 from veena.core.homes import Homes
@@ -67,17 +67,6 @@ class KeepsEvents(Protocol):
 
     @property
     def next_offset(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class DurableStatistics:
-    durables: int
-    attached: int
-    kept: int
-    handed_over: int
-    redelivered: int
-    acknowledged: int
-    expired: int
 
 
 class Durables:
@@ -218,6 +207,7 @@ class Durables:
             if not durable.is_passing:
                 self._homes.keep(durable, now_ns)
         else:
+            self._profiles.moved(session, now_ns)
             self._profiles.silence(session, now_ns)
 
     def _replace(self, durable: Durable, given: Subscribe, now_ns: int) -> None:
@@ -267,6 +257,8 @@ class Durables:
             self._profiles.client(ClientDown(-durable.number), now_ns)
             self._homes.leave(durable, now_ns)
         else:
+            if durable.withdraw_ns is not None:
+                self.withdraw(durable, now_ns)
             self._profiles.drop_silent(-durable.number, now_ns)
         del self.all[durable.number], self._named[durable.key][durable.number]
         if not self._named[durable.key]:
@@ -279,7 +271,7 @@ class Durables:
             self.on_removed(durable)
 
     def leave(self, durable: Durable, now_ns: int) -> None:
-        """It is somebody else's from now on: nobody is told that it is wanted here, but it still matches."""
+        """It is somebody else's from now on. It still matches, and is told until it is withdrawn."""
         self.on_left(durable, now_ns)
         for session, subscription in list(durable.readers):
             self.detach(session, subscription, now_ns)
@@ -287,8 +279,13 @@ class Durables:
             if session >= 0:
                 self._effects.append(ClientRefused(session, subscription, reason))
         del self.here[durable.key]
-        self._profiles.silence(-durable.number, now_ns)
+        self._profiles.moved(-durable.number, now_ns)
         self._homes.leave(durable, now_ns)
+
+    def withdraw(self, durable: Durable, now_ns: int) -> None:
+        """Of what it wants only old events are wanted here from now on."""
+        durable.withdraw_ns = None
+        self._profiles.silence(-durable.number, now_ns)
 
     # --- events ---
 

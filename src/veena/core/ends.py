@@ -12,7 +12,8 @@ is skipped should it still come.
 
 Where this broker was cut off inside one of its units, or was dead, brokers around it hold backlogs. When it finds them
 again it gathers what comes for a moment, and on while they send their backlogs, up to a bound, and hands it over in
-order; what comes later than that is handed over with a mark.
+order; what comes later than that is handed over with a mark. After a crash it is not known which of it came before: the
+broker's durable subscriptions know what they kept, and clients that come back say what they had.
 
 Places are kept for twice the time that origins may send again, and at most `MAX_STREAMS` of them: beyond that the
 streams that were quiet longest are forgotten first.
@@ -104,7 +105,7 @@ class Ends:
         self._effects = effects
         #: The last place of each stream, the stream that was quiet longest first.
         self._had: dict[Stream, Place] = dict(disk.had)
-        #: What a former life had handed over: none of it is late.
+        #: What a former life had handed over, or not where it was overtaken.
         self._former = dict(disk.had)
         self._heard_ns: dict[Stream, int] = dict.fromkeys(disk.had, now_ns)
         #: Events that were had under a later id.
@@ -213,7 +214,10 @@ class Ends:
             return Outcome.EXPIRED
         stream, place = (publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
         if not self._is_new(stream, place):
-            if (frame.flags & BACKLOG or flight.late & self._me) and self._is_late(stream, place):
+            is_backlog = bool(frame.flags & BACKLOG or flight.late & self._me)
+            if is_backlog and not self._is_late(stream, place):
+                receivers = self._doubtful(stream, place, receivers)
+            if is_backlog and receivers:
                 self._late += 1
                 self._remember(stream, place, ())
                 self._hand_over(flight, frame.late_copy(), stream, place, receivers, now_ns)
@@ -262,6 +266,13 @@ class Ends:
         if self._handed(stream, place) is not None:
             return False
         return place > max(self._former.get(stream, (-1, -1)), self._forgotten.get(stream, (-1, -1)))
+
+    def _doubtful(self, stream: Stream, place: Place, receivers: dict[int, list[int]]) -> dict[int, list[int]]:
+        """Who may not have been handed an event out of a backlog that comes from before a crash of this broker: durable
+        subscriptions, which know what was kept for them. It may have been overtaken in the former life."""
+        if self._handed(stream, place) is not None or place <= self._forgotten.get(stream, (-1, -1)):
+            return {}
+        return {session: found for session, found in receivers.items() if session < 0 and found}
 
     def _remember(self, stream: Stream, place: Place, sessions: tuple[int, ...]) -> None:
         self._recent[stream, place] = self._recent.get((stream, place), ()) + sessions

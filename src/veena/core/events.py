@@ -17,7 +17,7 @@ from veena.core.burst_way import BurstWay
 from veena.core.copies import Copies
 from veena.core.decisions import Decisions
 from veena.core.disk import Disk, Known
-from veena.core.durables import DurableStatistics
+from veena.core.durable_statistics import DurableStatistics
 from veena.core.ends import Ends, EndStatistics
 from veena.core.event_frame import COPY, EventFrame
 from veena.core.explain import Explainer
@@ -118,7 +118,7 @@ class Events:
         if self._profiles.beyond.is_blind(connection, origin, now_ns):
             return True
         try:
-            is_old = self.decisions.is_old(flight.frame, now_ns)
+            is_old = bool(flight.adopted | flight.late) or self.decisions.is_old(flight.frame, now_ns)
             return self._profiles.beyond.wants(connection, flight.event(), origin, now_ns, is_old=is_old)
         except InvalidEvent:
             return False

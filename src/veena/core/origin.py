@@ -2,7 +2,7 @@
 
 *Accepted* means synced to this broker's log (GUA-02, I5). The log is the only parking place: for every unit around the
 broker there is a cursor, below which the unit has everything. At most `WINDOW` events of a unit and lane are on their
-way at once; what is beyond stays in the log and is read back, in order, when there is room and a way. After a crash
+way at once, and while there is no way some more; the rest stays in the log and is read back, in order. After a crash
 everything from the cursors on is sent again, and the ends drop what they have had.
 
 An event outlives neither its time to live nor the retention: what is still open then is a dead letter (`dead_letters`).
@@ -32,7 +32,7 @@ from veena.core.log_ages import MARK_NS, LogAges
 from veena.core.log_reader import LogReader
 from veena.core.notes import What
 from veena.core.origin_statistics import OriginStatistics
-from veena.core.pending import Pending, UnderWay
+from veena.core.pending import Pending, UnderWay, Way
 from veena.core.plain_way import PlainWay
 from veena.core.pressure import Pressure
 from veena.core.router import Router
@@ -41,12 +41,12 @@ from veena.event import Event
 
 #: Events of one unit that are on their way at once.
 WINDOW = 1024
+#: What waits for the absent outside the log is at most such a part of what may be under way, and of what is accepted.
+STAYING = 8
 #: Entries that are read back at once.
 READ_BATCH = 256
 #: How often cursors are written: what a crash makes this broker send again.
 PROGRESS_NS = 1_000_000_000
-#: A unit's bit and a lane: a flood in one lane must not park the others behind it in the log.
-Way = tuple[int, int]
 
 
 class Origin:
@@ -82,7 +82,7 @@ class Origin:
         self.pressure = Pressure(settings, effects)
         #: By unit bit and lane: the offsets on their way, ascending.
         self._open: dict[Way, dict[int, None]] = {}
-        #: How many of these were taken on for the absent: they take no place of this broker's own.
+        #: How many of these are in the log for the absent: they take no place of what is published here.
         self._adopted: Counter[Way] = Counter()
         #: The entries on their way, with the units that are still to be served.
         self._under_way: dict[int, UnderWay] = {}
@@ -349,8 +349,9 @@ class Origin:
 
     def _is_full(self, way: Way, frame: EventFrame) -> bool:
         is_over = len(self._open.get(way, ())) - self._adopted[way] >= WINDOW
-        stays = frame.flags & BACKLOG or (is_over and not self._router.has_hop(way[0]))
-        return not self._router.has_room if stays else is_over
+        if not frame.flags & BACKLOG and not (is_over and not self._router.has_hop(way[0])):
+            return is_over
+        return not self._router.is_below(STAYING) or self._open_events > self._settings.max_open // STAYING
 
     def _send(self, entry: Entry, mask: int, now_ns: int) -> None:
         if not mask:

@@ -42,6 +42,7 @@ class OwnWants:
         #: Of these, former ones.
         self._former = [0] * (DIGEST_LEVEL + 1)
         self._told = [0] * DIGEST_LEVEL
+        self._former_told = [0] * DIGEST_LEVEL
         self._is_open = [False] * (DIGEST_LEVEL + 1)
         #: By level, for open offices: what has to be told and is not, and what is told and should not be.
         self._untold: list[dict[bytes, None]] = [{} for _ in range(DIGEST_LEVEL + 1)]
@@ -131,6 +132,7 @@ class OwnWants:
         kind, scope, due, own, cluster = want.stand
         if (cluster if level else own) is None:
             self._told[level] += 1
+            self._former_told[level] += kind & FORMER > 0
         self._put(want, (kind, scope, due, own, version) if level else (kind, scope, due, version, cluster), level)
 
     def untell(self, key: bytes, level: int) -> None:
@@ -139,6 +141,7 @@ class OwnWants:
         if want is not None and _told(want.stand, level) is not None:
             self._told[level] -= 1
             kind, scope, due, own, cluster = want.stand
+            self._former_told[level] -= kind & FORMER > 0
             self._put(want, (kind, scope, due, own, None) if level else (kind, scope, due, None, cluster), level)
 
     def version(self, key: bytes, level: int) -> Version | None:
@@ -155,6 +158,9 @@ class OwnWants:
 
     def row_count(self, level: int) -> int:
         return self._told[level]
+
+    def former_rows(self, level: int) -> int:
+        return self._former_told[level]
 
     # --- differences ---
 
@@ -223,6 +229,7 @@ class OwnWants:
             assert self._former[level] == sum(want.kind & FORMER > 0 for want in self.due(level))
         for level, count in enumerate(self._told):
             assert count == sum(1 for _ in self.rows(level))
+            assert self._former_told[level] == sum(want.kind & FORMER > 0 for want, _ in self.rows(level))
             told = {want.key: None for want, _ in self.rows(level)}
             due = {want.key: None for want in self.due(level)}
             if self._is_open[level]:

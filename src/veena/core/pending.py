@@ -18,6 +18,9 @@ from veena.address import Unit
 from veena.core.disk import Entry
 from veena.core.event_burst import EventBurst
 
+#: A unit's bit and a lane: a flood in one lane must not park the others behind it in the log.
+Way = tuple[int, int]
+
 
 @dataclass(slots=True)
 class Pending:
@@ -42,17 +45,3 @@ class UnderWay:
 
     entry: Entry
     mask: int
-
-
-@dataclass(frozen=True, slots=True)
-class OriginStatistics:
-    accepted: int
-    refused: int
-    next_offset: int
-    #: Log entries that are not served everywhere, and units that wait for their part of the log to be read.
-    open: int
-    parked: int
-    dead_letters: int
-    #: Bytes of the log that somebody waits for, and publishers that were told to pause.
-    log_bytes: int = 0
-    paused: int = 0

@@ -158,20 +158,22 @@ class Profiles:
         """Whether the subscription that was just counted is the only one that asks for this."""
         return self.speakers.own.wants.count(want) - self.clients.lingering(want) == 1
 
-    def silence(self, session: int, now_ns: int) -> None:
-        """Tell others that of what a session wants only old events are wanted here; what comes is matched with it."""
+    def moved(self, session: int, now_ns: int) -> None:
+        """What a session wants is read elsewhere from now on; it is still told."""
         if self.records.is_on:
             self.records.moved(session, now_ns)
         self.acknowledgements.close(session)
+
+    def silence(self, session: int, now_ns: int) -> None:
+        """Tell others that of what a session wants only old events are wanted here; what comes is matched with it."""
         for want in self.clients.silence(session):
             self._count(former_want(want), True, now_ns)
             self._count(want, False, now_ns)
 
     def drop_silent(self, session: int, now_ns: int) -> None:
         """End a session that was silenced."""
-        for want in self.clients.silence(session):
+        for want in self.clients.close(session):
             self._count(former_want(want), False, now_ns)
-        self.clients.close(session)
 
     def _count(self, want: Want, more: bool, now_ns: int) -> None:
         own = self.speakers.own

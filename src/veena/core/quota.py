@@ -49,12 +49,12 @@ from __future__ import annotations
 
 from veena.address import Unit
 from veena.core.digest import DIGEST_LEVEL
-from veena.core.interest_frames import STANDING, Row
+from veena.core.interest_frames import Row
 from veena.core.interest_table import InterestTable
 from veena.core.map import NetworkMap
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.speaker import Speakers
-from veena.core.want import SELECTOR, TOPIC, Want, key_of, unreadable
+from veena.core.want import FORMER, SELECTOR, TOPIC, Want, key_of, unreadable
 from veena.errors import LocalProtocolError
 
 #: A want that its unit has not told after so long is covered there, or the speaker is out of reach.
@@ -92,9 +92,10 @@ class Quota:
             return  # its engine says what is wrong
         self.tick(now_ns)
         own = self._speakers.own.wants
-        displaced = own.displaced(want)
-        if displaced is None:
+        found = own.displaced(want)
+        if found is None:
             return
+        displaced = [each for each in found if not each.kind & FORMER]
         if leaving is not None and leaving.key in own.told and own.count(leaving) == 1:
             displaced.append(leaving)
         for level in self._full(want.scope):
@@ -124,7 +125,8 @@ class Quota:
         return self._rows(level) + len(self._coming.get(level, ()))
 
     def _rows(self, level: int) -> int:
-        return self._table.own.row_count(1) if level == 1 else self._distinct
+        own = self._table.own
+        return own.row_count(1) - own.former_rows(1) if level == 1 else self._distinct
 
     def _makes_room(self, level: int, displaced: list[Want]) -> bool:
         """Whether the broker, or a unit, tells one of these, which it will not any longer."""
@@ -169,7 +171,7 @@ class Quota:
 
     def added(self, want: Want, now_ns: int) -> None:
         """The broker tells this from now on."""
-        for level in self._coming:
+        for level in self._coming if not want.kind & FORMER else ():
             self._await(level, want, now_ns)
 
     def _await(self, level: int, want: Want, now_ns: int) -> None:
@@ -194,8 +196,8 @@ class Quota:
     def heard(self, before: Row | None, after: Row | None) -> None:
         """A row of some unit changed, in the table too."""
         row = after if after is not None and after.wanted else before
-        if row is None or not row.wanted or row.kind == STANDING or len(row.unit) != self._levels - 1:
-            return
+        if row is None or not row.wanted or row.kind & FORMER or len(row.unit) != self._levels - 1:
+            return  # a mark, or what a durable subscription left behind
         stood, stands = before is not None and before.wanted, after is not None and after.wanted
         if stands:
             for level in self._coming:
@@ -234,7 +236,7 @@ class Quota:
         """What a cluster tells for more than the super-cluster."""
         if len(unit) != self._levels - 1:
             return []
-        return [row for row in self._table.rows(unit) if row.scope > DIGEST_LEVEL]
+        return [row for row in self._table.rows(unit) if row.scope > DIGEST_LEVEL and not row.kind & FORMER]
 
 
 def _wider(want: Want, levels: int) -> list[bytes]:

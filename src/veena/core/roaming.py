@@ -1,11 +1,11 @@
 """A durable subscription follows its client from X to Y (CLI-04, CLI-05, design §6, hard cases).
 
     client attaches at Y --> Y wants what X wants; when that is acknowledged --> Move to where the client was
-    X: withdraws, forwards what it keeps and what still comes, and after a while says up to where it had everything: End
+    X: forwards what it keeps and what still comes, after a while says up to where it had everything: End; and withdraws
     Y: hands over what comes from X, then what came by itself, without what X had
 
-What still comes to X after it withdrew is a *straggler*: it may be one of the last that went to X alone, or one that
-came to X for another client and comes to Y by itself. Y keeps stragglers aside. At the End it puts those that precede
+What still comes to X after that is a *straggler*: it may be one of the last that went to X alone, or one that comes to
+Y by itself. Y keeps stragglers aside. At the End it puts those that precede
 everything that came by itself in their stream before that, and those that X did not have when later ones were had
 there; the others it looks at after a while, and hands over what did not come by itself.
 
@@ -13,7 +13,7 @@ An event that was accepted for X may still be under way when X withdraws, behind
 pass. The units on its way ask anew who wants it. So X goes on wanting old events (`want`) until no such one can come.
 
 Nothing is lost: until Y's want was acknowledged everything for the client went to X too. Nothing comes twice: what X
-had before it withdrew is known by the last place of each stream, what it forwarded later by id. A client that goes on
+had before it let go is known by the last place of each stream, what it forwarded later by id. A client that goes on
 to Z before all has come is followed: Y forwards what comes from X, and ends after X has ended. The place where the
 client attached last wins (`version`); one that is asked to let go by an older attachment asks for that one's part.
 
@@ -292,6 +292,8 @@ class Roaming:
             return
         durable.waits = durable.state == ARRIVING
         self._durables.leave(durable, now_ns)
+        # Whoever had not heard of the other place when he accepted an event has sent it by then, if nothing held it up.
+        durable.withdraw_ns = now_ns + self._settings.arrive_ns
         durable.to, durable.version = origin, message.version
         self._durables.set_state(durable, LEAVING)
         self._start_leaving(durable, now_ns)
@@ -390,6 +392,8 @@ class Roaming:
         if self._in_doubt:
             self._dispel(now_ns)
         for durable in list(self._moving.values()):
+            if durable.withdraw_ns is not None and durable.withdraw_ns <= now_ns:
+                self._durables.withdraw(durable, now_ns)
             if durable.until_ns is None or now_ns < durable.until_ns:
                 continue
             if durable.number not in self._durables.all:  # its client has ended it
@@ -421,7 +425,7 @@ class Roaming:
         self._keep_left(durable, now_ns)
 
     def next_wakeup(self) -> int | None:
-        due = [each.until_ns for each in self._moving.values() if each.until_ns is not None]
+        due = [at for each in self._moving.values() for at in (each.until_ns, each.withdraw_ns) if at is not None]
         due += [self._aside[0][0]] if self._aside else []
         return min(due, default=None)
 

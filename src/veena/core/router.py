@@ -129,7 +129,7 @@ class Router:
             self._refuse(source, named, now_ns)
             to_serve, named = to_serve & ~named, 0
         if named:
-            to_serve = (to_serve & ~named) | self._expand(flight, named, now_ns)
+            to_serve = (to_serve & ~named) | self._expand(frame, named, now_ns)
         if self.records.hops:
             self._note_taken(source, frame, to_serve, now_ns)
         pending = to_serve & ~flight.done
@@ -159,14 +159,14 @@ class Router:
         """Whether this broker can find the duties inside one of its own units."""
         return self.may_enter((own.bit_length() - 1) // self._fanout)
 
-    def _expand(self, flight: Flight, named: int, now_ns: int) -> int:
+    def _expand(self, frame: EventFrame, named: int, now_ns: int) -> int:
         """The copy has entered an own unit: the duties inside it (rule 1)."""
         level = (named.bit_length() - 1) // self._fanout
         if level == 0:
             return self.me
         self.statistics.expanded += 1
         try:
-            wanted = self._decisions.inside(flight.frame, now_ns)
+            wanted = self._decisions.inside(frame, now_ns)
         except InvalidEvent:
             return 0  # its publisher's fault, and nobody can match it
         return self.me | wanted & ((1 << (level * self._fanout)) - 1)
@@ -191,7 +191,7 @@ class Router:
         if self.is_stale or self._map.version != self._version:
             self.reroute(now_ns)
         named = to_serve & self._own
-        return (to_serve & ~named) | self._expand(flight, named, now_ns) if named else to_serve
+        return (to_serve & ~named) | self._expand(flight.frame, named, now_ns) if named else to_serve
 
     # --- hops ---
 
@@ -459,11 +459,11 @@ class Router:
 
     def _reopen(self, now_ns: int) -> None:
         if self.refusals.is_refusing:
-            self.refusals.reopen(lambda bit: self.has_room and self._has_way(bit), self.unit, now_ns)
+            self.refusals.reopen(lambda bit: self.is_below(2) and self._has_way(bit), self.unit, now_ns)
 
-    @property
-    def has_room(self) -> bool:
-        return len(self.duties) < MAX_FLIGHTS // 2 and self.duties.bytes < MAX_FLIGHT_BYTES // 2
+    def is_below(self, part: int) -> bool:
+        """Whether less is under way than such a part of what may be."""
+        return len(self.duties) < MAX_FLIGHTS // part and self.duties.bytes < MAX_FLIGHT_BYTES // part
 
     def _has_way(self, bit: int) -> bool:
         return self._may_enter(bit) if bit & self._own else self._find(bit) != NOWHERE

@@ -25,7 +25,8 @@ from veena.core.boundary import (
     Unsubscribe,
 )
 from veena.core.disk import Disk, Entry
-from veena.core.durables import Durables, DurableStatistics
+from veena.core.durable_statistics import DurableStatistics
+from veena.core.durables import Durables
 from veena.core.ends import Ends
 from veena.core.event_frame import EventFrame
 from veena.core.ledger import Ledger

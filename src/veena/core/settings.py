@@ -127,9 +127,9 @@ class Settings:
     @property
     def old_ns(self) -> int:
         """What has been under way for so long may have been accepted by somebody who had not heard where a durable
-        subscription is now: its new home waits until everybody has said that he has, and its old one gathers before it
-        tells (`roaming`)."""
-        return self.claim_ns[0] + self.batch_ns[0]
+        subscription is now. Its old home withdraws `arrive_ns` after it was asked to let go, and then everybody has: so
+        clocks may differ by half of that."""
+        return self.arrive_ns // 2
 
     def __post_init__(self) -> None:
         if not 1 <= self.levels <= MAX_LEVELS:

@@ -18,6 +18,7 @@ from zlib import crc32
 import msgspec
 
 from veena.core.disk import Disk, Entry, Identity, Registered
+from veena.core.durable import DOUBTFUL
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
 from veena.errors import RemoteProtocolError, StoreError
 from veena.event import EventId
@@ -212,7 +213,7 @@ class StoreQuery:
         for durable in disk.registered.values():
             everything = is_moving(durable)
             for inbox in inboxes_of(durable):
-                start = 0 if everything else disk.reached.get(inbox, 0)
+                start = 0 if everything else max(0, disk.reached.get(inbox, 0) - DOUBTFUL)
                 for row in self._connection.execute(_FROM_INBOX, (inbox, start, 0, -1)):
                     if row[0] not in seen:
                         seen[row[0]] = None
