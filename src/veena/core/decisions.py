@@ -5,9 +5,9 @@ origin are for the same receivers, as long as nobody's wants have changed. Publi
 topic, some headers); matching, and reading the section at all, is then one look-up.
 
 Where a durable subscription has gone elsewhere, its old home still wants *old* events (`want`): those that have been
-under way for `old_ns` by the time of publication, that lay in a log, and for a while after units came into reach all.
+under way for `OLD_NS` by the time of publication, that lay in a log, and for a while after units came into reach all.
 An event from the future may be old too. What is lost by a clock is an event of a publisher that is ahead by more than
-`old_ns`, has been under way for just as long as that, and whose reader has moved meanwhile.
+that, has been under way for just as long as that, and whose reader has moved meanwhile.
 
 Two things of an event are not in the key: the time of publication, which lies in the section and differs every time,
 and the id. A selector may name them (`JMSTimestamp`, `JMSMessageID`); while anybody has such a one nothing is kept.
@@ -26,6 +26,7 @@ from veena.address import Address, Unit
 from veena.core.clients import Clients
 from veena.core.event_frame import BACKLOG, PRIORITY_MASK, EventFrame
 from veena.core.interest import InterestMap
+from veena.core.want import OLD_NS
 from veena.core.wire_section import TIME_OFFSET, TIME_SIZE
 from veena.errors import InvalidEvent
 from veena.event import Event
@@ -61,11 +62,8 @@ class Decision:
 class Decisions:
     """The decisions of one broker."""
 
-    def __init__(
-        self, host: Address, clients: Clients, interest: InterestMap, old_ns: int, is_kept: bool = True
-    ) -> None:
+    def __init__(self, host: Address, clients: Clients, interest: InterestMap, is_kept: bool = True) -> None:
         self._host = host
-        self._old_ns = old_ns
         #: Until then every event counts as old.
         self.wary_until_ns = 0
         self._clients = clients
@@ -136,7 +134,7 @@ class Decisions:
         """Whether an event may have been accepted before its origin had heard of what is wanted now."""
         if frame.flags & BACKLOG or now_ns < self.wary_until_ns:
             return True
-        return abs(now_ns - frame.section.timestamp_ns) >= self._old_ns
+        return abs(now_ns - frame.section.timestamp_ns) >= OLD_NS
 
     def receivers(self, decision: Decision, origin: Address) -> dict[int, list[int]]:
         """The sessions here that it is for, with their subscriptions."""

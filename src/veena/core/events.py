@@ -73,9 +73,7 @@ class Events:
         self.records.restore(disk.noted, now_ns)
         self._effects = effects
         self.outlet = Outlet(settings, profiles.clients, effects, self.records)
-        self.decisions = Decisions(
-            network.host, profiles.clients, interest, settings.old_ns, settings.top == "interest"
-        )
+        self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
         self.ends = Ends(network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
         self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
         self.copies = Copies(network, links, settings, ledger, disk.kept)

@@ -41,6 +41,7 @@ from veena.core.log_reader import LogReader
 from veena.core.post import Post
 from veena.core.post_messages import Backlog, Deleted, End, Move, hads, places
 from veena.core.settings import SECOND_NS, Settings
+from veena.core.want import WITHDRAW_NS
 from veena.core.whereabouts import broker_id, home_id
 from veena.errors import VeenaError
 
@@ -293,7 +294,7 @@ class Roaming:
         durable.waits = durable.state == ARRIVING
         self._durables.leave(durable, now_ns)
         # Whoever had not heard of the other place when he accepted an event has sent it by then, if nothing held it up.
-        durable.withdraw_ns = now_ns + self._settings.arrive_ns
+        durable.withdraw_ns = now_ns + WITHDRAW_NS
         durable.to, durable.version = origin, message.version
         self._durables.set_state(durable, LEAVING)
         self._start_leaving(durable, now_ns)

@@ -124,13 +124,6 @@ class Settings:
         shorter than its connections. A withdrawn want is remembered for twice that, lest it comes back to life."""
         return max(self.retention_ns, self.tombstone_ns // 2)
 
-    @property
-    def old_ns(self) -> int:
-        """What has been under way for so long may have been accepted by somebody who had not heard where a durable
-        subscription is now. Its old home withdraws `arrive_ns` after it was asked to let go, and then everybody has: so
-        clocks may differ by half of that."""
-        return self.arrive_ns // 2
-
     def __post_init__(self) -> None:
         if not 1 <= self.levels <= MAX_LEVELS:
             raise ConfigError("settings", "levels", f"{self.levels}", f"use 1 to {MAX_LEVELS}")

@@ -38,6 +38,11 @@ TOPIC, SELECTOR, TO = KINDS.index("topic"), KINDS.index("selector"), KINDS.index
 #: Added to a kind: of events that are new the want asks for none.
 FORMER = 0x10
 _ENGINE = FORMER - 1
+#: How long after it was asked to let go an old home withdraws, and how long an event has been under way that is old: it
+#: may have been accepted by somebody who had not heard of the new home. Clocks may differ by what lies between the two.
+#: They are the same for all brokers, whatever their settings, since one relies on the other.
+WITHDRAW_NS = 5_000_000_000
+OLD_NS = 2_500_000_000
 #: What a client may subscribe with: somebody's id is no constraint of others.
 SUBSCRIBED: tuple[str, ...] = KINDS[:TO]
 
