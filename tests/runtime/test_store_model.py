@@ -31,6 +31,7 @@ from veena.core.disk import (
     Unshelved,
     Write,
 )
+from veena.core.durable import DOUBTFUL
 from veena.runtime.store_rows import inboxes_of
 
 HUGE = st.sampled_from([0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
@@ -97,15 +98,15 @@ def made(drawn: list[list[object]]) -> list[list[Write]]:
     return groups
 
 
-def needed(model: Disk) -> list[Entry]:
-    """The entries that a unit, or a durable subscription, still needs."""
+def needed(model: Disk, doubtful: int = DOUBTFUL) -> list[Entry]:
+    """The entries that a unit, or a durable subscription, still needs, with so many below that may come again."""
 
     def is_needed(each: Entry) -> bool:
         if any(each.offset >= model.cursors.get(1 << at, 0) for at in identifiers(each.frame.to_serve)):
             return True
         return any(
             inbox in each.inboxes
-            and (durable.state in ("open", "arriving") or each.offset >= model.reached.get(inbox, 0))
+            and (durable.state in ("open", "arriving") or each.offset >= model.reached.get(inbox, 0) - doubtful)
             for durable in model.registered.values()
             for inbox in inboxes_of(durable)
         )
