@@ -106,7 +106,12 @@ def test_what_came_before_a_crash_and_was_overtaken_is_not_taken_for_had() -> No
     stage.world.start(stage.addresses["b1"])
     stage.wait(20 * SECOND_NS)
     assert reader.read() == ["0", "1", "2", "3", "4"]
-    assert [frame.late for frame in reader.frames] == [False] * 5 + [True] * 5
+    marks = [(frame.late, frame.redelivered) for frame in reader.frames]
+    assert marks == [(False, False)] * 5 + [(True, True)] * 5, "whether it was had nobody knows"
+    stage.world.crash(stage.addresses["b2"], silent=False)
+    stage.world.start(stage.addresses["b2"])
+    stage.wait(20 * SECOND_NS)
+    assert reader.read() == []
 
 
 def test_an_absent_unit_keeps_no_other_one_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from veena.matching.engine import Constraint
 
 #: Ids that are remembered for one subscription.
 MAX_REMEMBERED = 100_000
-#: What lies so little below the cursor may come again after a crash, out of a backlog whose sender had no answer.
-DOUBTFUL = 8192
+#: What lies so little below the cursor may come again after a crash, out of a backlog whose sender had no answer yet:
+#: more than one group that is written at once.
+DOUBTFUL = 2048
 
 #: Where a subscription is with respect to this broker. Open: at home, and stragglers may come from its former home.
 HOME, OPEN, ARRIVING, LEAVING, LEFT = "home", "open", "arriving", "leaving", "left"
@@ -173,7 +174,7 @@ def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> 
         stream, place = stream_of(entry.frame), (entry.frame.timestamp, entry.frame.sequence)
         durable.last[stream] = max(place, durable.last.get(stream, place))
         durable.first.setdefault(stream, place)
-        if found.state in (ARRIVING, OPEN) or entry.offset >= durable.live.cursor - DOUBTFUL:
+        if found.state in (ARRIVING, OPEN) or entry.offset >= durable.live.cursor:
             remember(durable.live_keys, first_key(entry.frame), entry.frame.late)
     for number in found.inboxes[:-1]:
         durable.moved_keys.update(dict.fromkeys(first_key(entry.frame) for entry in entries.get(number, ())))

@@ -12,8 +12,8 @@ is skipped should it still come.
 
 Where this broker was cut off inside one of its units, or was dead, brokers around it hold backlogs. When it finds them
 again it gathers what comes for a moment, and on while they send their backlogs, up to a bound, and hands it over in
-order; what comes later than that is handed over with a mark. After a crash it is not known which of it came before: the
-broker's durable subscriptions know what they kept, and clients that come back say what they had.
+order; what comes later than that is handed over with a mark. Which of it came before a crash the log tells, for durable
+subscriptions; other clients come back after it and say what they had.
 
 Places are kept for twice the time that origins may send again, and at most `MAX_STREAMS` of them: beyond that the
 streams that were quiet longest are forgotten first.
@@ -32,8 +32,9 @@ from veena.address import Address
 from veena.core.boundary import Deliver, Effect, Had
 from veena.core.decisions import Decisions, Receivers
 from veena.core.disk import Disk, LastHad, Place, Skip, Stream
+from veena.core.durable import DOUBTFUL, STANDBY, ids_of
 from veena.core.event_burst import EventBurst
-from veena.core.event_frame import BACKLOG, RELIABLE, EventFrame
+from veena.core.event_frame import BACKLOG, REDELIVERED, RELIABLE, EventFrame
 from veena.core.flight import Flight
 from veena.core.handed_runs import HandedRuns
 from veena.core.ledger import Ledger
@@ -144,6 +145,19 @@ class Ends:
         #: The same for bursts of the log, by the offset of their first entry; `origin` adds them here.
         self.waiting_bursts: list[int] = []
         self.on_saved_bursts: Callable[[list[int], int], None] = lambda offsets, now_ns: None
+        self._recall(disk)
+
+    def _recall(self, disk: Disk) -> None:
+        """What a former life kept for durable subscriptions, as far back as a backlog may bring it again."""
+        since = {
+            each.number: disk.reached.get(each.number, 0) - DOUBTFUL
+            for each in disk.registered.values()
+            if each.state != STANDBY
+        }
+        for entry in disk.entries:
+            sessions = tuple(-number for number in entry.inboxes if entry.offset >= since.get(number, entry.offset + 1))
+            for stream, place in ids_of(entry.frame) if sessions else ():
+                self._remember(stream, place, sessions)
 
     def attach(self, session: int, had: Had, skips: frozenset[tuple[Stream, Place]]) -> None:
         """What a client says it has had before, and which of it under a later id."""
@@ -214,13 +228,17 @@ class Ends:
             return Outcome.EXPIRED
         stream, place = (publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
         if not self._is_new(stream, place):
-            is_backlog = bool(frame.flags & BACKLOG or flight.late & self._me)
-            if is_backlog and not self._is_late(stream, place):
-                receivers = self._doubtful(stream, place, receivers)
-            if is_backlog and receivers:
+            if frame.flags & BACKLOG or flight.late & self._me:
+                copy = frame.late_copy()
+                if not self._is_late(stream, place):
+                    receivers = self._doubtful(stream, place, receivers)
+                    copy.flags |= REDELIVERED
+            else:
+                receivers = {}
+            if receivers:
                 self._late += 1
                 self._remember(stream, place, ())
-                self._hand_over(flight, frame.late_copy(), stream, place, receivers, now_ns)
+                self._hand_over(flight, copy, stream, place, receivers, now_ns)
                 self._unsaved.setdefault(stream, self._had[stream])
                 self._waiting.append(flight)
                 return Outcome.WAITS
@@ -268,8 +286,8 @@ class Ends:
         return place > max(self._former.get(stream, (-1, -1)), self._forgotten.get(stream, (-1, -1)))
 
     def _doubtful(self, stream: Stream, place: Place, receivers: dict[int, list[int]]) -> dict[int, list[int]]:
-        """Who may not have been handed an event out of a backlog that comes from before a crash of this broker: durable
-        subscriptions, which know what was kept for them. It may have been overtaken in the former life."""
+        """Who may not have been handed an event out of a backlog from before a crash of this broker, where it may have
+        been overtaken: durable subscriptions, if it is not in the log for them. What the log has lost comes again."""
         if self._handed(stream, place) is not None or place <= self._forgotten.get(stream, (-1, -1)):
             return {}
         return {session: found for session, found in receivers.items() if session < 0 and found}

@@ -5,9 +5,9 @@
     Y: hands over what comes from X, then what came by itself, without what X had
 
 What still comes to X after that is a *straggler*: it may be one of the last that went to X alone, or one that comes to
-Y by itself. Y keeps stragglers aside. At the End it puts those that precede
-everything that came by itself in their stream before that, and those that X did not have when later ones were had
-there; the others it looks at after a while, and hands over what did not come by itself.
+Y by itself. Y keeps stragglers aside. At the End it puts those that precede everything that came by itself in their
+stream before that, and those that X did not have when later ones were had there; the others it looks at after a while,
+and hands over what did not come by itself.
 
 An event that was accepted for X may still be under way when X withdraws, behind others that wait, which news of wants
 pass. The units on its way ask anew who wants it. So X goes on wanting old events (`want`) until no such one can come.

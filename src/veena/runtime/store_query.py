@@ -3,8 +3,7 @@
 A start reads everything but the log, and of the log those entries that a unit has not been served (by its cursor), or
 that a registered durable subscription has not acknowledged, with a few before that, which a backlog may bring again;
 where one is on its way between two brokers, all that are kept for it, because what came by another way is told apart by
-them. Each costs its frame and about 300 bytes until the
-broker is made; nothing of it has to stay in memory after that.
+them. Each costs its frame and about 300 bytes until the broker is made; of its frame nothing stays after that.
 """
 
 from __future__ import annotations
