@@ -1,8 +1,13 @@
 """A second copy of every accepted event, at another broker: with `copies = 2` no single lost disk loses one (I5).
 
     origin: COPY frame --> a neighbour, of its own cluster if it has one there --> Done when the neighbour's disk has it
-            all units served --> Release
+            all its units served --> Release
     holder: keeps it until it is released; when its origin has been out of reach for `takeover_ns`, publishes it itself
+
+A broker that looks after an event for units that are absent has it in its log, and everybody upstream forgets it. So it
+asks for a second copy as well, with the mark of a backlog and the units that it is for (in its own vector); a holder
+that takes over sends it there. Such copies are bounded (`MAX_FOR_ABSENT`): what a long absence brings beyond that is on
+one disk. *Rejected*: leaving it with the origin, whose window the absent would fill.
 
 Of another cluster a holder sees the cluster, not its brokers: there an origin is out of reach when its link is gone.
 A takeover may be wrong, since from outside a cut link and a lost disk look alike. Then both send the event, and the
@@ -14,9 +19,10 @@ The invariant: an event that waits for its copy is on its way to exactly one hol
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
-from veena.address import Address, as_seen
+from veena.address import Address, Unit, as_seen, identifiers
 from veena.core.disk import EventKey, Kept, Released
 from veena.core.event_frame import BACKLOG, COPY, NO_TTL, EventFrame
 from veena.core.flight import MILLISECOND_NS, event_key
@@ -30,11 +36,15 @@ from veena.errors import RemoteProtocolError
 #: Copies that one broker holds for others, and their bytes; beyond that it does not answer, and the origin waits.
 MAX_KEPT = 100_000
 MAX_KEPT_BYTES = 256 << 20
+#: Copies that one broker has others hold of what it looks after for the absent, and their bytes: a tenth, so that a
+#: holder has room for all of its neighbours and for what they publish.
+MAX_FOR_ABSENT = 10_000
+MAX_FOR_ABSENT_BYTES = 24 << 20
 
 #: Called with the log offset of an event whose copy is safe.
 Copied = Callable[[int, int], None]
-#: Publishes an event of an origin that is gone.
-Adopt = Callable[[EventFrame, int], None]
+#: Publishes an event of an origin that is gone; or sends it to units for which somebody looked after it who is gone.
+Adopt = Callable[[EventFrame, tuple[Unit, ...], int], None]
 
 
 class Copies:
@@ -62,13 +72,17 @@ class Copies:
         self._waiting: dict[int, EventFrame] = {}
         #: connection -> frame number -> offset.
         self._asked: dict[int, dict[int, int]] = {}
-        #: Who holds an open event of ours.
+        #: Who holds an open event of ours; and the offsets of these by the units that they are for.
         self._holders: dict[int, tuple[Address, EventFrame]] = {}
+        self._held_for: dict[int, dict[int, None]] = {}
+        #: How often an event is looked after here for the absent, with a copy elsewhere; and the bytes of all of them.
+        self._for_absent: Counter[EventKey] = Counter()
+        self._for_absent_bytes = 0
         self._releases: dict[Address, list[EventFrame]] = {}
         #: The connection to the neighbour that holds our copies.
         self._present: int | None = None
         self.on_copied: Copied = lambda offset, now_ns: None
-        self.adopt: Adopt = lambda frame, now_ns: None
+        self.adopt: Adopt = lambda frame, units, now_ns: None
         #: Answers the frame of that number on a connection.
         self.acknowledge: Callable[[int, int], None] = lambda connection, number: None
 
@@ -77,11 +91,38 @@ class Copies:
     def ask(self, offset: int, frame: EventFrame, now_ns: int) -> None:
         """Find a second place for an event."""
         self._waiting[offset] = frame
+        if frame.flags & BACKLOG:
+            self._for_absent[event_key(frame)] += 1
+            self._for_absent_bytes += len(frame.tail)
         link = self._holder()
         if link is not None and link.connection == self._present:
             self._send(link, offset, frame, now_ns)
         else:
             self.changed(now_ns)
+
+    def has_room(self) -> bool:
+        """Whether there may be a second copy of one more event that is looked after for the absent."""
+        return len(self._for_absent) < MAX_FOR_ABSENT and self._for_absent_bytes < MAX_FOR_ABSENT_BYTES
+
+    def widen(self, offset: int, frame: EventFrame) -> None:
+        """More units want an event that was asked for."""
+        if offset in self._waiting:
+            self._waiting[offset] = frame
+        elif offset in self._holders:
+            holder = self._unhold(offset)[0]
+            self._hold(offset, holder, frame)
+
+    def _hold(self, offset: int, holder: Address, frame: EventFrame) -> None:
+        self._holders[offset] = (holder, frame)
+        self._held_for.setdefault(frame.to_serve, {})[offset] = None
+
+    def _unhold(self, offset: int) -> tuple[Address, EventFrame]:
+        held = self._holders.pop(offset)
+        offsets = self._held_for[held[1].to_serve]
+        del offsets[offset]
+        if not offsets:
+            del self._held_for[held[1].to_serve]
+        return held
 
     def _holder(self) -> Link | None:
         """The nearest neighbour by level; of several the one that holds copies already, then the lowest."""
@@ -96,7 +137,7 @@ class Copies:
 
     def _send(self, link: Link, offset: int, frame: EventFrame, now_ns: int) -> None:
         assert link.connection is not None
-        copy = frame.copy(0, frame.served, frame.ttl_ms)
+        copy = frame.copy(frame.to_serve if frame.flags & BACKLOG else 0, frame.served, frame.ttl_ms)
         copy.flags |= COPY
         self._asked.setdefault(link.connection, {})[link.send(copy, now_ns)] = offset
 
@@ -108,7 +149,7 @@ class Copies:
             offset = asked.pop(number)
             copied = self._waiting.pop(offset, None)
             if copied is not None:
-                self._holders[offset] = (link.neighbour, copied)
+                self._hold(offset, link.neighbour, copied)
                 self.on_copied(offset, now_ns)
             elif offset in self._holders:  # held twice for a while: the former holder may forget it
                 former, copied = self._holders[offset]
@@ -143,15 +184,26 @@ class Copies:
         self._waiting.pop(offset, None)
         self._release(offset)
 
-    def served_below(self, cursor: int) -> None:
-        """Every unit has everything below this offset: holders may forget it."""
-        for offset in [offset for offset in self._holders if offset < cursor]:
-            self._release(offset)
+    def served(self, cursors: Mapping[int, int]) -> None:
+        """Each unit has everything below its cursor: holders may forget what all of its units have."""
+        for mask, offsets in list(self._held_for.items()):
+            until = min(cursors.get(1 << at, 0) for at in identifiers(mask))
+            if next(iter(offsets)) < until:
+                for offset in [offset for offset in offsets if offset < until]:
+                    self._release(offset)
 
     def _release(self, offset: int) -> None:
-        held = self._holders.pop(offset, None)
-        if held is not None:
-            self._releases.setdefault(held[0], []).append(held[1])
+        if offset not in self._holders:
+            return
+        holder, frame = self._unhold(offset)
+        if frame.flags & BACKLOG:
+            key = event_key(frame)
+            self._for_absent_bytes -= len(frame.tail)
+            self._for_absent[key] -= 1
+            if self._for_absent[key]:
+                return  # for other units it is still held, under the same key
+            del self._for_absent[key]
+        self._releases.setdefault(holder, []).append(frame)
 
     # --- the holder's side ---
 
@@ -159,20 +211,29 @@ class Copies:
         """Keep a copy for a neighbour, and answer when it is on disk."""
         connection = link.connection
         assert connection is not None
-        if frame.origin_address != link.neighbour:
-            raise RemoteProtocolError(f"a copy of an event of {frame.origin_address}: an origin asks for its own alone")
+        assert link.neighbour is not None
         key = event_key(frame)
-        if key not in self._kept:
-            if len(self._kept) >= MAX_KEPT or self._kept_bytes >= MAX_KEPT_BYTES:
-                return
-            self._kept[key] = frame
+        if frame.flags & BACKLOG:
+            key = looked_after(link.neighbour, key)
+        elif frame.origin_address != link.neighbour:
+            raise RemoteProtocolError(f"a copy of an event of {frame.origin_address}: an origin asks for its own alone")
+        before = self._kept.get(key)
+        if before is not None:
+            frame = before.copy(before.to_serve | frame.to_serve, before.served, before.ttl_ms)
+        elif len(self._kept) >= MAX_KEPT or self._kept_bytes >= MAX_KEPT_BYTES:
+            return
+        else:
             self._kept_bytes += len(frame.tail)
+        self._kept[key] = frame
         self._ledger.write(Kept(key, frame), lambda now_ns: self.acknowledge(connection, number))
 
     def release(self, link: Link, frame: Release) -> None:
-        """Forget copies that their origin, and nobody else, says are needed no more."""
+        """Forget copies that who asked for them, and nobody else, says are needed no more."""
+        if link.neighbour is None:
+            return
         keys = [(name.encode(), incarnation, stamp, sequence) for name, incarnation, stamp, sequence in frame.ids]
         found = [key for key in keys if key in self._kept and self._kept[key].origin_address == link.neighbour]
+        found += [key for key in (looked_after(link.neighbour, key) for key in keys) if key in self._kept]
         if found:
             self._drop(found)
 
@@ -207,24 +268,23 @@ class Copies:
     def _watch(self, now_ns: int) -> None:
         reach = self._map.reachable()
         neighbours = [link.neighbour for link in self._links.values()]
-        origins = dict.fromkeys(frame.origin_address for frame in self._kept.values())
-        for origin in origins:
-            assert origin is not None
-            seen = as_seen(self._map.host, origin)
-            if seen in reach if len(seen) == len(origin) else origin in neighbours:
-                self._missing_ns.pop(origin, None)
-            elif now_ns - self._missing_ns.setdefault(origin, now_ns) >= self._settings.takeover_ns:
-                del self._missing_ns[origin]
-                self._take_over(origin, now_ns)
+        for asker in dict.fromkeys(asker_of(key, frame) for key, frame in self._kept.items()):
+            seen = as_seen(self._map.host, asker)
+            if seen in reach if len(seen) == len(asker) else asker in neighbours:
+                self._missing_ns.pop(asker, None)
+            elif now_ns - self._missing_ns.setdefault(asker, now_ns) >= self._settings.takeover_ns:
+                del self._missing_ns[asker]
+                self._take_over(asker, now_ns)
 
-    def _take_over(self, origin: Address, now_ns: int) -> None:
-        keys = [key for key, frame in self._kept.items() if frame.origin_address == origin]
+    def _take_over(self, asker: Address, now_ns: int) -> None:
+        keys = [key for key, frame in self._kept.items() if asker_of(key, frame) == asker]
         ages_ms = [(now_ns - self._since_ns.get(key, now_ns)) // MILLISECOND_NS for key in keys]
         for frame, age_ms in zip(self._drop(keys), ages_ms, strict=True):
             ttl_ms = frame.ttl_ms if frame.ttl_ms == NO_TTL else max(0, frame.ttl_ms - age_ms)
+            units = units_of(frame.to_serve, asker, self._settings.fanout) if frame.flags & BACKLOG else ()
             original = frame.copy(0, frame.served, ttl_ms)
             original.flags = original.flags & ~COPY | BACKLOG  # another holder's may have come first: then it is late
-            self.adopt(original, now_ns)
+            self.adopt(original, units, now_ns)
 
     @property
     def is_busy(self) -> bool:
@@ -238,3 +298,20 @@ class Copies:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+
+def looked_after(asker: Address, key: EventKey) -> EventKey:
+    """The key of an event that a broker looks after for others: its origin may have asked for a copy of it too."""
+    return (b"\0" + bytes(asker) + key[0], *key[1:])
+
+
+def asker_of(key: EventKey, frame: EventFrame) -> Address:
+    """Whom a copy is kept for: its origin, or who looks after it."""
+    origin = frame.origin_address
+    assert origin is not None
+    return tuple(key[0][1 : 1 + len(origin)]) if frame.flags & BACKLOG else origin
+
+
+def units_of(vector: int, address: Address, fanout: int) -> tuple[Unit, ...]:
+    """The units that a vector names as seen from an address."""
+    return tuple((*address[: len(address) - 1 - at // fanout], at % fanout) for at in identifiers(vector))

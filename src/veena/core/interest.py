@@ -17,7 +17,7 @@ The invariant: never narrower than the truth. A unit that has not spoken yet wan
 
 from __future__ import annotations
 
-from veena.address import Address, Unit
+from veena.address import Address, Unit, as_seen
 from veena.core import whereabouts
 from veena.core.digest import DigestTest, event_atoms, fitted
 from veena.core.interest_frames import STANDING, Digest, DigestPart, Row
@@ -142,6 +142,20 @@ class InterestMap:
     def ever(self, event: Event, origin: Address) -> int:
         """The units that want an old event, whether or not they would want it if it were new."""
         return self.destinations(event, origin) | self.formerly(event, origin)
+
+    def orphaned(self, event: Event, origin: Address, units: tuple[Unit, ...]) -> int:
+        """Whom a broker sends an event for somebody who is gone: the units that he looked after; and where this broker
+        is in one of them, or he was its origin, all that want it."""
+        host, vector = self._map.host, 0
+        if units and all(map(self.is_vertex, units)):
+            for unit in units:
+                vector |= self.bit(as_seen(host, unit))
+            return vector
+        vector = self.ever(event, origin) | self.bit(host)
+        if origin[:-1] != host[:-1]:
+            # What is wanted there within a scope that ends below this broker is told to nobody here.
+            vector |= self.bit(as_seen(host, origin))
+        return vector
 
     def has_told(self, event: Event) -> bool:
         """Whether some unit, in reach or not, has told that it wants what is for these addressees, or its digest lets

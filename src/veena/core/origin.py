@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from veena.address import Address, as_seen, identifiers
+from veena.address import Address, Unit, identifiers
 from veena.core.boundary import Accepted, AcceptedRun, DeadLetter, DeliverBurst, Effect, PublishRefused
 from veena.core.copies import Copies
 from veena.core.dead_letters import dead_letter
@@ -166,20 +166,16 @@ class Origin:
         self.append(None, frame.copy(0, frame.served, frame.ttl_ms), now_ns, inboxes)
         return self.next_offset - 1
 
-    def adopt(self, frame: EventFrame, now_ns: int) -> None:
-        """Publish an event of an origin that is gone: it keeps its id and its origin."""
-        origin = frame.origin_address or self._host
-        wanted = self._interest.ever(frame.event(), origin) | self._router.me
-        if origin[:-1] != self._host[:-1]:
-            # What is wanted there within a scope that ends below this broker is told to nobody here.
-            wanted |= self._interest.bit(as_seen(self._host, origin))
+    def adopt(self, frame: EventFrame, units: tuple[Unit, ...], now_ns: int) -> None:
+        """Publish an event of an origin that is gone, under its id; or for units, what was looked after for them."""
+        wanted = self._interest.orphaned(frame.event(), frame.origin_address or self._host, units)
         self.append(None, frame.copy(wanted, self._router.me, frame.ttl_ms), now_ns)
 
     def look_after(self, flight: Flight, mask: int, now_ns: int) -> None:
         """Keep an event for units that are absent: it is in this log from now on, and its upstreams need not wait."""
         kept = flight.frame.copy(mask, flight.frame.served, flight.ttl_ms(now_ns))
         kept.flags |= BACKLOG
-        self.append(None, kept, now_ns)
+        self.append(None, kept, now_ns, doubled=self._copies.has_room())
 
     def append(
         self,
@@ -188,11 +184,12 @@ class Origin:
         now_ns: int,
         inboxes: tuple[int, ...] = (),
         widens: Pending | None = None,
+        doubled: bool = False,
     ) -> None:
         """Write an event to the log; a publisher's is accepted when it is there."""
         entry = Entry(self.next_offset, frame, now_ns, inboxes)
         self._grow(1, len(frame.tail), now_ns)
-        needs_copy = session is not None and self._settings.copies == 2
+        needs_copy = (session is not None or doubled) and self._settings.copies == 2
         pending = Pending(session, entry, needs_copy, known=self._interest.state(), widens=widens)
         self._pending[entry.offset] = pending
 
@@ -329,6 +326,7 @@ class Origin:
         if more:
             pending.entry = replace(pending.entry, frame=frame.copy(frame.to_serve | more, frame.served, frame.ttl_ms))
             pending.needs_sync = True
+            self._copies.widen(pending.entry.offset, pending.entry.frame)
             again = frame.copy(more, frame.served, frame.ttl_ms)
             again.flags |= BACKLOG
             self.append(None, again, now_ns, widens=pending)
@@ -473,7 +471,7 @@ class Origin:
         if cursors:
             self._ledger.write(Progress(tuple(cursors)))
         served = min(self._cursors.values(), default=self._synced)
-        self._copies.served_below(served)
+        self._copies.served(self._cursors)
         self.pressure.needed_from(served, self.next_offset)
 
     def next_wakeup(self) -> int | None:

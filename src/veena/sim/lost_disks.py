@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from veena.address import Address, as_seen
-from veena.core.disk import Disk
-from veena.core.event_frame import EventCodec, EventFrame
+from veena.address import Address, as_seen, contains
+from veena.core.copies import asker_of, units_of
+from veena.core.disk import Disk, EventKey
+from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
 from veena.core.post_messages import Backlog, Hold, Orphan, decode_message
 from veena.core.whereabouts import INTERNAL
 from veena.event import EventId
@@ -86,13 +87,18 @@ class LostDisks:
 
     def _is_held(self, at: Address, disk: Disk, ids: Iterable[EventId], home: Address, is_open: bool) -> bool:
         wanted = list(ids)
-        if any((each.publisher.encode(), *each[1:]) in disk.kept for each in wanted):
+        if any(frame.id in wanted and self._is_for(key, frame, home) for key, frame in disk.kept.items()):
             return True
         bit = 0 if at == home else self._bit(at, home)
         least = disk.cursors.get(bit, 0) if is_open else 0
         return any(
             entry.frame.to_serve & bit and entry.offset >= least and entry.frame.id in wanted for entry in disk.entries
         )
+
+    def _is_for(self, key: EventKey, frame: EventFrame, home: Address) -> bool:
+        """Whether a second copy is one for everybody, or for a unit of this home."""
+        units = units_of(frame.to_serve, asker_of(key, frame), self._network.fanout)
+        return not frame.flags & BACKLOG or any(contains(unit, home) for unit in units)
 
     def _bit(self, at: Address, home: Address) -> int:
         unit = as_seen(at, home)
