@@ -56,6 +56,9 @@ BrokersOption = Annotated[
 GuestsOption = Annotated[
     int, typer.Option("--guests", min=0, help="Brokers that ask to be let in meanwhile, through the registrars.")
 ]
+NarrowOption = Annotated[
+    int, typer.Option("--narrow", min=0, help="How often a link takes only few bytes a second for a while.")
+]
 
 
 @app.command()
@@ -66,12 +69,13 @@ def run(
     faults: FaultsOption = "none",
     brokers: BrokersOption = None,
     guests: GuestsOption = 0,
+    narrow: NarrowOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one seed and judge it; exit code 1 when an invariant is broken."""
     from veena.sim.run import run_seed
 
-    report = run_seed(seed, faults, _load(network), events=events, brokers=brokers, guests=guests)
+    report = run_seed(seed, faults, _load(network), events=events, brokers=brokers, guests=guests, narrow=narrow)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
     else:
@@ -90,6 +94,7 @@ def soak(
     events: EventsOption = None,
     brokers: BrokersOption = None,
     guests: GuestsOption = 0,
+    narrow: NarrowOption = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -104,7 +109,7 @@ def soak(
     start = first if first is not None else (1 if seeds else int(time.time()))
     reports = soaking.soak(
         start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers,
-        guests=guests,
+        guests=guests, narrow=narrow,
     )  # fmt: skip
     totals: Counter[str] = Counter()
     broken: list[int] = []
@@ -127,7 +132,13 @@ def soak(
         counts = ", ".join(f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused", "joined"))
         typer.echo(f"{totals['seeds']} seeds, faults {faults}: {len(broken)} broken {broken or ''}\n{counts}")
     if broken:
-        given = {"network": network, "brokers": brokers, "events": events, "guests": guests or None}
+        given = {
+            "network": network,
+            "brokers": brokers,
+            "events": events,
+            "guests": guests or None,
+            "narrow": narrow or None,
+        }
         typer.echo(f"repeat with: veena sim run --seed {broken[0]} --faults {faults}{_options(given)}", err=True)
         raise typer.Exit(1)
 

@@ -17,6 +17,7 @@ from veena.core.boundary import Arrived, LinkLoad
 from veena.core.disk import Disk, Identity
 from veena.core.frames import Goodbye
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
+from veena.sim.capacity import limit
 from veena.sim.dialling import Partition
 from veena.sim.network import VirtualLink
 from veena.sim.oracle import Oracle
@@ -34,6 +35,10 @@ APART_NS = 800 * MILLISECOND_NS
 FOUNDERS = 0.7
 #: How many times longer a slow link takes: longer than a heartbeat's answer may, at times.
 SLOWNESS = 20
+#: Bytes a second of a narrow link: what brokers tell each other passes, events wait behind each other.
+CAPACITIES = (2_000, 4_000, 16_000)
+#: What is written to a link that is no longer narrow is there within this time, or its connection is given up.
+DRAINED_NS = SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +67,28 @@ def plan_faults(world: World) -> list[Fault]:
     return [Fault(at_ns, chance.choice(kinds)(world, chance, at_ns)) for at_ns in times]
 
 
+def plan_narrow_links(world: World, count: int, chance: Random, times_ns: tuple[int, int]) -> list[Fault]:
+    """Let so many links take few bytes for a while, within this time: events wait, and what is told of wants does not.
+
+    They have a generator of their own, so that the other faults of a seed are the same with them and without.
+    """
+    found = []
+    for _ in range(count):
+        link, capacity, lasts = chance.choice(world.links), chance.choice(CAPACITIES), _draw_time(chance)
+        at_ns = chance.randrange(*times_ns)
+        world.at(at_ns, lambda link=link, capacity=capacity: limit(world, link, capacity))  # type: ignore[misc]
+        world.at(at_ns + lasts, lambda link=link: _widen(world, link))  # type: ignore[misc]
+        found.append(Fault(at_ns, f"{_named(world, link)} takes {capacity:,} bytes a second for {_seconds(lasts)}"))
+    return found
+
+
 def heal_everything(world: World) -> None:
     """End every fault that is not for ever: links work and lose nothing, brokers run, nothing is loaded."""
     world.options = replace(world.options, loss=0.0, duplication=0.0)
     world.partitions = [each for each in world.partitions if each.for_ever]
     for link in world.links:
         link.slowness = 1
+        _widen(world, link)
         if not link.lost and link.cut:
             world.heal(link)
     for address, node in world.nodes.items():
@@ -258,6 +279,15 @@ def _do_start(world: World, address: Address) -> None:
     node = world.nodes[address]
     if node.broker is None and not node.lost:
         world.start(address)
+
+
+def _widen(world: World, link: VirtualLink) -> None:
+    if link.capacity is None:
+        return
+    session = link.session
+    limit(world, link, None)
+    if session is not None and max(session.busy_until_ns.values(), default=0) > world.now_ns + DRAINED_NS:
+        world.bounce(link)
 
 
 def _set_load(world: World, link: VirtualLink, load: float) -> None:

@@ -69,6 +69,8 @@ class Options:
     partings: int = 0
     #: Brokers that ask to be let in meanwhile, through the registrars.
     guests: int = 0
+    #: How often a link takes only few bytes a second for a while.
+    narrow: int = 0
     #: Clients that subscribe during the run, or after it, and want what was accepted since some time (`since`).
     pasts: int = 0
     #: What brokers remember for those who ask what became of an event.

@@ -14,7 +14,7 @@ from veena.runtime.network_file import Network
 from veena.sim.crossings import Crossings
 from veena.sim.durable_clients import DurableClients
 from veena.sim.durable_judge import DurableJudge, patience_ns
-from veena.sim.faults import Fault, heal_everything, plan_faults
+from veena.sim.faults import Fault, heal_everything, plan_faults, plan_narrow_links
 from veena.sim.generate import generate
 from veena.sim.group_clients import GroupClients
 from veena.sim.group_judge import GroupJudge, group_patience_ns
@@ -133,8 +133,10 @@ def run_seed(
     events: int | None = None,
     brokers: int | None = None,
     guests: int = 0,
+    narrow: int = 0,
 ) -> Report:
-    """Simulate one seed; `events` and `brokers` override how many it draws, `guests` ask to be let in meanwhile.
+    """Simulate one seed; `events` and `brokers` override how many it draws, `guests` ask to be let in meanwhile, and
+    links are `narrow` for a while so often.
 
     `change` alters the drawn options, `make_broker` plants a bug: both are for tests.
     """
@@ -143,7 +145,7 @@ def run_seed(
     network_seed = chance.getrandbits(32)
     if network is None:
         network = generate(size if brokers is None else brokers, seed=network_seed)
-    options = replace(draw(chance, faults, len(network.brokers), events), guests=guests)
+    options = replace(draw(chance, faults, len(network.brokers), events), guests=guests, narrow=narrow)
     if change is not None:
         options = change(options)
     play = Play(World(network, seed, options, make_broker=make_broker), chance)
@@ -192,7 +194,9 @@ class Play:
         self.devices = SecondDevices(world, self.traffic, self.durables, minds)
         self.devices.plan(options.devices, begin_ns, self.end_ns)
         self.guests = Guests(world, self.traffic, options.guests, fork(minds))
-        self.plan = sorted(self.plan + self.guests.plan(begin_ns, self.end_ns), key=lambda fault: fault.at_ns)
+        self.plan += self.guests.plan(begin_ns, self.end_ns)
+        self.plan += plan_narrow_links(world, options.narrow, fork(fork(minds)), (begin_ns, self.end_ns))
+        self.plan.sort(key=lambda fault: fault.at_ns)
 
     def run(self) -> None:
         """Faults, with clients that come and go, then healing, then time for every time-out to pass once."""
