@@ -27,6 +27,8 @@ is known here too.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from veena.address import Address, Unit, as_seen, link_level
 from veena.core.boundary import Active
 from veena.core.claims import Claims
@@ -37,6 +39,11 @@ from veena.core.interest_table import InterestTable, Pair, pair_of
 from veena.core.leases import Leases
 from veena.core.map import NetworkMap
 from veena.core.want import TOPIC, Want, covers, known_want
+
+#: Wants that are judged at once by a digest, which tells of a hundred thousand together; the rest follow in the next
+#: moment. To say so of all of them at once would take 200 bytes each, and events would wait. Rows come in batches
+#: anyway (`speaker`).
+MAX_JUDGED = 2048
 
 #: Who has a want: the profile id of its only subscription, or those of several (`clients`).
 Subscribers = int | dict[int, None]
@@ -192,7 +199,7 @@ class Acknowledgements:
                 if level in self._stirred and waiting:
                     self._floors[level] = self._floor(level)
                     self._raise(level, self._concerned(level), *self._floors[level])
-            self._stirred.clear()
+            self._stirred = {level: concerned for level, concerned in self._stirred.items() if self._is_left(level)}
         self._through.clear()
         news, self._news = self._news, []
         return news
@@ -205,12 +212,21 @@ class Acknowledgements:
     def _concerned(self, level: int) -> list[bytes]:
         """Which of the waiting wants may rise. One that its unit has yet to tell will be heard of when it does."""
         waiting, concerned = self._waiting[level], self._stirred[level]
+        if level >= DIGEST_LEVEL:
+            if concerned is None:
+                concerned = self._stirred[level] = dict.fromkeys(waiting)
+            now = list(islice(concerned, MAX_JUDGED))
+            for key in now:
+                del concerned[key]
+            return [key for key in now if key in waiting]
         if concerned is None:
             return list(waiting)
-        if level >= DIGEST_LEVEL:
-            return [key for key in concerned if key in waiting]
-        own = self._table.own
-        return [key for key in waiting if key in concerned or not own.is_untold(key, level)]
+        untold = self._table.own.untold_keys(level)
+        return [key for key in waiting if key in concerned or key not in untold]
+
+    def _is_left(self, level: int) -> bool:
+        """Whether wants are still to be judged at a level where that was begun."""
+        return level >= DIGEST_LEVEL and bool(self._waiting[level]) and bool(self._stirred[level])
 
     def _raise(self, level: int, keys: list[bytes], found: bool, floor: Floor) -> None:
         """Let those of these rise that everybody has heard of."""
@@ -327,7 +343,9 @@ class Acknowledgements:
         alone_from_ns = self._leases.may_be_alone_from()
         if alone_from_ns is None:
             return None
-        return alone_from_ns if self._leases.now_ns < alone_from_ns else self._release_ns
+        if self._leases.now_ns < alone_from_ns:
+            return alone_from_ns
+        return self._leases.now_ns if any(map(self._is_left, self._stirred)) else self._release_ns
 
     def __len__(self) -> int:
         """The wants that are not yet acknowledged up to their scope."""

@@ -131,9 +131,7 @@ class Ends:
         self._gather_end_ns = 0
         self._merge_ns = 0
         self._gathered: list[Flight] = []
-        self._late = 0
-        self._delivered = 0
-        self._repeated = 0
+        self._late = self._delivered = self._repeated = 0
         #: Called with an event for this broker itself, or for where a client's durable subscriptions are kept.
         self.on_post: Callable[[EventFrame, int], None] = lambda frame, now_ns: None
         #: Called with an event for durable subscriptions (by their sessions); who is handed it at once.

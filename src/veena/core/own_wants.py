@@ -20,6 +20,7 @@ while another part of the unit is out of reach (`speaker`), perhaps for days.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from veena.core.digest import DIGEST_LEVEL
 from veena.core.interest_frames import Version
@@ -164,13 +165,13 @@ class OwnWants:
 
     # --- differences ---
 
-    def untold(self, level: int) -> list[Want]:
-        """What an open office has to tell and nobody told."""
-        return [self._wants[key] for key in self._untold[level]]
+    def untold(self, level: int, at_most: int | None = None) -> list[Want]:
+        """What an open office has to tell and nobody told; so many of it."""
+        return [self._wants[key] for key in islice(self._untold[level], at_most)]
 
-    def is_untold(self, key: bytes, level: int) -> bool:
-        """Whether an open office has yet to tell this."""
-        return key in self._untold[level]
+    def untold_keys(self, level: int) -> dict[bytes, None]:
+        """What an open office has yet to tell. Not to be changed."""
+        return self._untold[level]
 
     def unfounded(self, level: int) -> list[tuple[Want, Version]]:
         """What was told and an open office would not tell."""

@@ -34,8 +34,9 @@ from veena.core.want import Want
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
-#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions.
-MAX_BATCH = 4096
+#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions, and what
+#: is told of them takes 400 bytes each for a moment, between others that stay: it is not given back.
+MAX_BATCH = 2048
 #: Wants that one is compared with where a digest is told: it gains little by that, since the atoms are mostly the same.
 FEW_COMPARED = 32
 #: A digest of so many wants is made anew when one of them has gone: 10 ms. A larger one when the sixteenth part of its
@@ -164,7 +165,7 @@ class Speaker:
         own = self._table.own
         self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
         gone = [want for want, version in own.unfounded(self.level) if certain and self._knows_gone(want, version)]
-        new = own.untold(self.level)
+        new = own.untold(self.level, MAX_BATCH + 1)
         more = [*(self._orphans() if sure else ()), *new[:MAX_BATCH]]
         less = gone[: MAX_BATCH - len(more)] if len(more) < MAX_BATCH else []
         for want in less:
