@@ -10,6 +10,7 @@ from tests.core.event_world import QUICK, Stage
 from tests.core.scripted_events import (
     EventPeer,
     Host,
+    accepted,
     acknowledged,
     bit,
     copies,
@@ -25,6 +26,8 @@ from tests.core.scripted_events import (
     publish,
     sequences,
 )
+from tests.core.scripted_peer import closed
+from veena.core.boundary import LinkRoom
 from veena.core.event_frame import BACKLOG, COPY, EventFrame
 from veena.core.frames import Done, Release
 from veena.core.settings import SECOND_NS, Settings
@@ -143,6 +146,122 @@ def test_what_one_unit_has_is_released_though_another_is_absent() -> None:
     (routed,) = numbers(down.hand(Done(((number, number),))), down.link)
     effects = [*down.hand(Done(((routed, routed),)), now_ns=SECOND_NS), *host.run(SECOND_NS, 5 * SECOND_NS)]
     assert frames(effects, down.link, Release) == [Release((("p", incarnation, 1, 2),))]
+
+
+def test_a_copy_that_waits_for_room_is_not_taken_back() -> None:
+    """DUP-06 is about what is on its way: when the absent is back its event goes straight to it, and the copy that
+    waits for room on the holder's link is still what this log's answer hangs on."""
+    host = Host(TWO)
+    up, absent, holder = peer(host, 1, OUTSIDE), peer(host, 2), peer(host, 3)
+    absent.wants("quotes")
+    holder.wants("quotes")
+    host.sync()
+    absent.leave()
+    host.sync()
+    (sent,) = numbers(up.hand(event_copy(1, bit(CLUSTER))), holder.link)
+    holder.hand(Done(((sent, sent),)))
+    host.handle(LinkRoom(holder.link, 0), 0)
+    host.run(0, 8 * SECOND_NS)
+    back = EventPeer(host, 9, mate(2), 9 * SECOND_NS, nonce=9)
+    back.greet(9 * SECOND_NS)
+    effects = host.handle(LinkRoom(holder.link, 1 << 20), 9 * SECOND_NS)
+    assert [frame.to_serve for _, frame in copies(effects, holder.link) if frame.flags & COPY] == [mates(2)]
+
+
+def test_who_is_absent_does_not_hold_its_own_backlog() -> None:
+    """Hard cases, slow broker: its link is open and it does not answer. Another one is asked, and nobody waits."""
+    host = Host(TWO)
+    up, slow, third = peer(host, 1, OUTSIDE), peer(host, 2), peer(host, 3)
+    slow.wants("quotes")
+    third.wants("alerts")
+    host.sync()
+    up.hand(event_copy(1, bit(CLUSTER)))
+    effects = host.run(0, 8 * SECOND_NS)
+    assert [frame for _, frame in copies(effects, slow.link) if frame.flags & COPY] == []
+    (number,) = numbers(effects, third.link)
+    effects = third.hand(Done(((number, number),)), now_ns=8 * SECOND_NS)
+    assert acknowledged([*effects, *host.sync()], up.link) == [up.first]
+
+
+def test_a_holder_that_does_not_answer_is_passed_over() -> None:
+    """Its disk or its place for copies may be full: what it does not keep, the next one does."""
+    host, down, incarnation = origin(TWO)
+    other = peer(host, 3)
+    other.wants("alerts")
+    ((_, copy),) = copies(publish(host, 1, publication(1, incarnation)), down.link)
+    assert copy.flags & COPY
+    effects = host.run(0, 4 * SECOND_NS)
+    assert copies(effects, other.link) == []
+    effects = host.run(4 * SECOND_NS, 8 * SECOND_NS)
+    (number,) = numbers(effects, other.link)
+    effects = other.hand(Done(((number, number),)), now_ns=8 * SECOND_NS)
+    assert accepted(effects) == [1]
+    assert sequences(publish(host, 1, publication(2, incarnation), now_ns=9 * SECOND_NS), other.link) == [2]
+
+
+def test_where_nobody_else_is_there_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A holder that was full has room again: it has forgotten what it was asked for."""
+    monkeypatch.setattr("veena.core.copies.MAX_KEPT", 1)
+    asker, holder, incarnation = origin(TWO)
+    first = publish(asker, 1, publication(1, incarnation), publication(2, incarnation))
+    one, two = numbers(first, holder.link)
+    holder.hand(Done(((one, one),)))
+    effects = asker.run(0, 8 * SECOND_NS)
+    (again,) = (number for number, frame in copies(effects, holder.link) if frame.flags & COPY)
+    assert again > two
+    effects = holder.hand(Done(((again, again),)), now_ns=8 * SECOND_NS)
+    assert accepted(effects) == [2]
+
+
+def test_a_release_does_not_overtake_what_is_asked_again_under_its_key() -> None:
+    """One event for two units, one after the other: what is served of the first must not drop the second's copy."""
+    host, up = entered()
+    up.hand(event_copy(1, bit(CLUSTER)))
+    (number,) = numbers(host.run(0, 8 * SECOND_NS), up.link)
+    up.hand(Done(((number, number),)), now_ns=8 * SECOND_NS)
+    host.sync()
+    asked = host.events.copies
+    asked.served({mates(2): 1}, 1)
+    again = event_copy(1, mates(3))
+    again.flags |= BACKLOG
+    asked.ask(99, again, 8 * SECOND_NS)
+    effects = host.run(8 * SECOND_NS, 10 * SECOND_NS)
+    assert [frame.to_serve for _, frame in copies(effects, up.link)] == [mates(3)]
+    assert frames(effects, up.link, Release) == []
+
+
+@pytest.mark.parametrize("how", ["no origin", "best effort", "nobody", "broken", "not printable", "no text"])
+def test_a_copy_that_could_never_be_published_costs_the_link(how: str) -> None:
+    """Trust: it would fail when it is published, at this broker and after each of its starts."""
+    host, _, _ = origin(TWO)
+    one = peer(host, 1)
+    frame = looked_after(1, 0 if how == "nobody" else mates(2))
+    if how == "no origin":
+        frame = event_copy(1, mates(2), origin=None)
+    elif how == "best effort":
+        frame = event_copy(1, mates(2), origin=OUTSIDE, reliable=False)
+    elif how == "broken":
+        frame.matching_length = 3
+    elif how in ("not printable", "no text"):
+        frame.tail = (b"\0" if how == "not printable" else b"\xff") + bytes(frame.tail[1:])
+    frame.flags |= COPY | BACKLOG
+    ((link, why),) = closed(one.hand(frame))
+    assert (link, len(host.events.copies)) == (one.link, 0)
+    assert "could never be published" in why
+    host.sync()
+    host.run(0, 3 * SECOND_NS)
+    assert host.kept.kept == {}
+
+
+def test_what_nobody_can_read_is_looked_after_on_one_disk() -> None:
+    """A publisher's id that is no text: a holder would close the link over it."""
+    host, up = entered()
+    bad = event_copy(1, bit(CLUSTER))
+    up.hand(event_copy(2, bit(CLUSTER)))
+    bad.tail = b"\xff" + bytes(bad.tail[1:])
+    up.hand(bad)
+    effects = host.run(0, 8 * SECOND_NS)
+    assert sequences(effects, up.link) == [2]
 
 
 def test_copies_for_the_absent_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from veena.core.disk import (
 )
 from veena.core.durable import DOUBTFUL
 from veena.runtime.store_rows import inboxes_of
+from veena.runtime.store_writer import GROUP_WRITES
 
 HUGE = st.sampled_from([0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
 STREAMS = st.tuples(st.sampled_from(["a", "bé", "c\x00d"]), HUGE, st.integers(0, 5))
@@ -166,3 +167,8 @@ def test_reads_find_what_a_scan_finds(drawn: list[tuple[int, list[int], int]]) -
             found = desk.read(start, limit, inbox, since_ns)
             assert [each.offset for each in found.entries] == wanted[:limit]
             assert found.begins_ns == 0
+
+
+def test_what_may_come_again_is_more_than_a_group() -> None:
+    """I1: a crash may lose the answers for a whole group that was written; whoever asks must find it in the log."""
+    assert DOUBTFUL > GROUP_WRITES

@@ -18,8 +18,8 @@ from veena.matching.engine import Constraint
 #: Ids that are remembered for one subscription.
 MAX_REMEMBERED = 100_000
 #: What lies so little below the cursor may come again after a crash, out of a backlog whose sender had no answer yet:
-#: more than one group that is written at once.
-DOUBTFUL = 2048
+#: more than one group that is written at once (`runtime.store_writer`, `GROUP_WRITES`).
+DOUBTFUL = 16_384
 
 #: Where a subscription is with respect to this broker. Open: at home, and stragglers may come from its former home.
 HOME, OPEN, ARRIVING, LEAVING, LEFT = "home", "open", "arriving", "leaving", "left"

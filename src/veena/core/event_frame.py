@@ -32,7 +32,7 @@ RELIABLE = 0x0001
 REDELIVERED = 0x0002
 #: It comes out of its order, after a backlog that could not be waited for.
 LATE = 0x0004
-#: A second copy to keep for its origin, not to route.
+#: A second copy to keep for its sender, not to route.
 COPY = 0x0008
 #: It lay in the log of a broker on its way while its destination was absent: it may come after later ones.
 BACKLOG = 0x0010

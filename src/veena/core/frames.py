@@ -254,7 +254,7 @@ class Burst(Frame, frozen=True):
 
 
 class Release(Frame, frozen=True):
-    """These events are delivered everywhere: whoever keeps a second copy for the sender may forget it."""
+    """Whoever keeps second copies of these events for the sender may forget them: those that they are for have them."""
 
     ids: Annotated[tuple[WireId, ...], Meta(max_length=MAX_IDS)]
 

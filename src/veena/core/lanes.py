@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic, TypeVar
 
-from veena.core.event_frame import EventFrame
+from veena.core.event_frame import COPY, EventFrame
 
 #: What whoever lets an event wait wants to know of it again.
 Note = TypeVar("Note")
@@ -140,7 +140,8 @@ class Lanes(Generic[Note]):
     def take_back(self, duties: int) -> list[tuple[Note, int]]:
         """Strip these units from the reliable events; the notes of those that this concerns, and what was stripped.
 
-        An event that is for nobody else is gone: the two have met (DUP-06). Best effort has no duties: it stays.
+        An event that is for nobody else is gone: the two have met (DUP-06). Best effort has no duties: it stays; so do
+        second copies, which are not on their way to the units that they name (`copies`).
         """
         found: list[tuple[Note, int]] = []
         for lane in range(LANES):
@@ -149,7 +150,7 @@ class Lanes(Generic[Note]):
             kept: list[Waiting[Note]] = []
             for waiting in self._queues[lane]:
                 frame = waiting.frame
-                stripped = frame.to_serve & duties
+                stripped = 0 if frame.flags & COPY else frame.to_serve & duties
                 if stripped:
                     found.append((waiting.note, stripped))
                     if stripped == frame.to_serve:

@@ -175,7 +175,7 @@ class Origin:
         """Keep an event for units that are absent: it is in this log from now on, and its upstreams need not wait."""
         kept = flight.frame.copy(mask, flight.frame.served, flight.ttl_ms(now_ns))
         kept.flags |= BACKLOG
-        self.append(None, kept, now_ns, doubled=self._copies.has_room())
+        self.append(None, kept, now_ns, doubled=self._settings.copies == 2 and self._copies.has_room(kept))
 
     def append(
         self,
@@ -189,7 +189,7 @@ class Origin:
         """Write an event to the log; a publisher's is accepted when it is there."""
         entry = Entry(self.next_offset, frame, now_ns, inboxes)
         self._grow(1, len(frame.tail), now_ns)
-        needs_copy = (session is not None or doubled) and self._settings.copies == 2
+        needs_copy = doubled or (session is not None and self._settings.copies == 2)
         pending = Pending(session, entry, needs_copy, known=self._interest.state(), widens=widens)
         self._pending[entry.offset] = pending
 
@@ -471,7 +471,7 @@ class Origin:
         if cursors:
             self._ledger.write(Progress(tuple(cursors)))
         served = min(self._cursors.values(), default=self._synced)
-        self._copies.served(self._cursors)
+        self._copies.served(self._cursors, self._synced)
         self.pressure.needed_from(served, self.next_offset)
 
     def next_wakeup(self) -> int | None:
