@@ -197,12 +197,12 @@ class Copies:
 
     def _hurry(self, now_ns: int) -> None:
         """Who has not answered for long is passed over; where nobody else is there, what was sent is sent again."""
-        asked = self._asked.get(self._present, {}) if self._present is not None else {}
-        overdue = [number for number, (_, at_ns) in asked.items() if now_ns - at_ns >= self._settings.takeover_ns]
-        if self._present is None or not overdue:
-            return
-        self._passed_over[self._present] = now_ns + PASSED_OVER_NS
         former = self._present
+        asked = {} if former is None else self._asked.get(former, {})
+        overdue = [number for number, (_, at_ns) in asked.items() if now_ns - at_ns >= self._settings.takeover_ns]
+        if former is None or not overdue:
+            return
+        self._passed_over[former] = now_ns + PASSED_OVER_NS
         self.changed(now_ns)
         if self._present != former:
             return
