@@ -45,3 +45,10 @@ def test_a_soak_with_narrow_links() -> None:
     found = veena("sim", "soak", "--seeds", "1", "--brokers", "6", "--events", "20", "--narrow", "2", "--json")
     assert found.code == 0, found.err
     assert json.loads(found.out)["broken"] == []
+
+
+@pytest.mark.parametrize("option", [("--narrow", "2"), ("--faults", "all")], ids=" ".join)
+def test_without_links_nothing_strikes_them(option: tuple[str, str]) -> None:
+    found = veena("sim", "run", "--seed", "1", "--brokers", "1", *option)
+    assert (found.code, found.out) == (2, "")
+    assert option[0] in found.err and "use two brokers or more" in found.err

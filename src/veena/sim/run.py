@@ -10,6 +10,7 @@ from typing import Any
 from veena.address import Address, Unit
 from veena.core.broker import Broker
 from veena.core.settings import SECOND_NS, Settings
+from veena.errors import ConfigError
 from veena.runtime.network_file import Network
 from veena.sim.crossings import Crossings
 from veena.sim.durable_clients import DurableClients
@@ -145,6 +146,9 @@ def run_seed(
     network_seed = chance.getrandbits(32)
     if network is None:
         network = generate(size if brokers is None else brokers, seed=network_seed)
+    if not network.links and (narrow or faults in {"links", "all"}):
+        option, value = ("--narrow", str(narrow)) if narrow else ("--faults", faults)
+        raise ConfigError(option, value, "strikes links, and this network has none", "use two brokers or more")
     options = replace(draw(chance, faults, len(network.brokers), events), guests=guests, narrow=narrow)
     if change is not None:
         options = change(options)
