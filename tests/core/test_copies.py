@@ -262,7 +262,7 @@ def test_two_holders_of_one_publisher() -> None:
     stage.publish(publisher, "e1")
     stage.wait_ms(200)
     assert len(stage.accepted) == 2
-    assert all(len(stage.broker(name).events.copies) for name in ("1", "2")), "both hold something"
+    assert all(len(stage.broker(name).events.kept_copies) for name in ("1", "2")), "both hold something"
     stage.world.crash(stage.addresses["0"], silent=False)
     stage.wait_ms(100)
     # 3 hears 2 first, and 1 long after it.
@@ -328,7 +328,7 @@ def test_a_copy_of_somebody_elses_event_costs_the_link() -> None:
     """Trust: an origin asks for its own events; a neighbour cannot fill this disk in others' names."""
     host, down, _ = origin(TWO)
     ((link, why),) = closed(down.hand(kept_copy(1, at=5)))
-    assert (link, len(host.events.copies)) == (down.link, 0)
+    assert (link, len(host.events.kept_copies)) == (down.link, 0)
     assert "an origin asks for its own" in why
 
 
@@ -339,20 +339,20 @@ def test_only_the_origin_releases_its_copies() -> None:
     host.sync()
     release = Release((("p", 1, 1, 1),))
     other.hand(release)
-    assert len(host.events.copies) == 1
+    assert len(host.events.kept_copies) == 1
     down.hand(release)
-    assert len(host.events.copies) == 0
+    assert len(host.events.kept_copies) == 0
 
 
 def test_copies_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit is not answered, so nothing is accepted that only one disk has."""
     size = len(kept_copy(1).tail)
-    monkeypatch.setattr("veena.core.copies.MAX_KEPT_BYTES", 2 * size)
+    monkeypatch.setattr("veena.core.copies_kept.MAX_KEPT_BYTES", 2 * size)
     host, down, _ = origin(TWO)
     effects = down.hand(*(kept_copy(number, at=2) for number in (1, 2, 3)))
     first = down.first
     assert acknowledged(effects + host.sync(), down.link) == [first, first + 1]
-    assert len(host.events.copies) == 2
+    assert len(host.events.kept_copies) == 2
     down.hand(Release((("p", 1, 1, 1),)))
     down.hand(kept_copy(3, at=2))
     assert acknowledged(host.sync(), down.link) == [down.first]

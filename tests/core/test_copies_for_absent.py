@@ -200,7 +200,7 @@ def test_a_holder_that_does_not_answer_is_passed_over() -> None:
 
 def test_where_nobody_else_is_there_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A holder that was full has room again: it has forgotten what it was asked for."""
-    monkeypatch.setattr("veena.core.copies.MAX_KEPT", 1)
+    monkeypatch.setattr("veena.core.copies_kept.MAX_KEPT", 1)
     asker, holder, incarnation = origin(TWO)
     first = publish(asker, 1, publication(1, incarnation), publication(2, incarnation))
     one, two = numbers(first, holder.link)
@@ -220,7 +220,7 @@ def test_a_release_does_not_overtake_what_is_asked_again_under_its_key() -> None
     up.hand(Done(((number, number),)), now_ns=8 * SECOND_NS)
     host.sync()
     asked = host.events.copies
-    asked.served({mates(2): 1}, 1)
+    asked.served(lambda unit: 1, 0)
     again = event_copy(1, mates(3))
     again.flags |= BACKLOG
     asked.ask(99, again, 8 * SECOND_NS)
@@ -245,7 +245,7 @@ def test_a_copy_that_could_never_be_published_costs_the_link(how: str) -> None:
         frame.tail = (b"\0" if how == "not printable" else b"\xff") + bytes(frame.tail[1:])
     frame.flags |= COPY | BACKLOG
     ((link, why),) = closed(one.hand(frame))
-    assert (link, len(host.events.copies)) == (one.link, 0)
+    assert (link, len(host.events.kept_copies)) == (one.link, 0)
     assert "could never be published" in why
     host.sync()
     host.run(0, 3 * SECOND_NS)

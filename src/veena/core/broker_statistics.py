@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veena.address import Address
+from veena.core.copies import CopyStatistics
 from veena.core.discovery import DiscoveryStatistics
 from veena.core.durable_statistics import DurableStatistics
 from veena.core.ends import EndStatistics
@@ -29,6 +30,7 @@ class BrokerStatistics:
     profiles: ProfileStatistics
     router: RouterStatistics
     origin: OriginStatistics
+    copies: CopyStatistics
     ends: EndStatistics
     outlet: OutletStatistics
     quench: QuenchStatistics

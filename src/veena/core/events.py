@@ -1,7 +1,7 @@
 """The event side of a broker, composed: publishers and log (`origin`), duties (`router`), clients (`ends`), copies.
 
     publish --> origin --> ledger (disk) --> router --> hops, and ends --> clients
-    copy over a link --> router, or copies when it is one to keep
+    copy over a link --> router, or `copies_kept` when it is one to keep
 
 What each decides stands in its own module; this one says who is told of what, and in which order things go out at the
 end of an input: duties first, then what there is room for in the log, then what must be on disk.
@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from veena.address import Unit
 from veena.core.boundary import Effect, Input, LogRead, Publish, PublishBatch
 from veena.core.burst_way import BurstWay
-from veena.core.copies import Copies
+from veena.core.copies import Copies, CopyStatistics
+from veena.core.copies_kept import KeptCopies
 from veena.core.decisions import Decisions
 from veena.core.disk import Disk, Known
 from veena.core.durable_statistics import DurableStatistics
@@ -76,7 +77,8 @@ class Events:
         self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
         self.ends = Ends(network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
         self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
-        self.copies = Copies(network, links, settings, ledger, disk.kept)
+        self.copies = Copies(network.host, links, settings)
+        self.kept_copies = KeptCopies(network, links, settings, ledger, disk.kept)
         self.reader = LogReader(effects)
         self.origin = Origin(
             network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk
@@ -108,7 +110,8 @@ class Events:
         self._next_look_ns = 0
         self.router.looks_again = self._looks_again
         self.router.may_enter = profiles.leases.may_enter
-        self.copies.acknowledge = self.router.duties.acknowledge
+        self.kept_copies.acknowledge = self.router.duties.acknowledge
+        self.kept_copies.adopt = self.origin.adopt
 
     def _looks_again(self, connection: int, flight: Flight, now_ns: int) -> bool:
         """The near gatekeeper's second look, with the wants of the unit beyond the link."""
@@ -130,7 +133,7 @@ class Events:
             Held: lambda link, frame, now: router.on_held(link, frame.units, now),
             Open: lambda link, frame, now: router.on_open(link, frame.units, now),
             AntiEvent: lambda link, frame, now: None,  # a copy is taken back before it is sent, or not at all
-            Release: lambda link, frame, now: self.copies.release(link, frame),
+            Release: lambda link, frame, now: self.kept_copies.release(link, frame),
         }
 
     def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
@@ -152,7 +155,7 @@ class Events:
     def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
         """An event frame came over a link."""
         if frame.flags & COPY:
-            self.copies.keep(link, number, frame)
+            self.kept_copies.keep(link, number, frame)
         else:
             self.router.arrived(link, number, frame, now_ns)
 
@@ -211,6 +214,7 @@ class Events:
             self._ledger.write_again()
             self.router.sweep(now_ns)
             self.copies.tick(now_ns)
+            self.kept_copies.tick(now_ns)
         self.ends.tick(now_ns)
         self.origin.tick(now_ns)
         self.sessions.tick(now_ns)
@@ -238,21 +242,30 @@ class Events:
         return has_changed
 
     def next_wakeup(self) -> int | None:
-        look = self._next_look_ns if len(self.router.duties) or self.copies.is_busy else None
+        is_busy = len(self.router.duties) or self.copies.is_busy or len(self.kept_copies)
+        look = self._next_look_ns if is_busy else None
         parts = (self.origin, self.ends, self.sessions, self.standing, self.quench, self.explainer)
         return min((time for time in (look, *(part.next_wakeup() for part in parts)) if time is not None), default=None)
 
     def statistics(
         self,
     ) -> tuple[
-        RouterStatistics, OriginStatistics, EndStatistics, OutletStatistics, QuenchStatistics, DurableStatistics
+        RouterStatistics,
+        OriginStatistics,
+        CopyStatistics,
+        EndStatistics,
+        OutletStatistics,
+        QuenchStatistics,
+        DurableStatistics,
     ]:
-        parts = (self.origin.statistics(), self.ends.statistics(), self.outlet.statistics(), self.quench.statistics())
-        return self.router.statistics, *parts, self.sessions.statistics()
+        copies = self.copies.statistics(len(self.kept_copies), self.kept_copies.bytes)
+        parts = (self.ends.statistics(), self.outlet.statistics(), self.quench.statistics(), self.sessions.statistics())
+        return self.router.statistics, self.origin.statistics(), copies, *parts
 
     def check(self) -> None:
         self.router.check()
         self.origin.check()
+        self.copies.check()
         self.ends.check()
         self.outlet.check()
         self.quench.check()

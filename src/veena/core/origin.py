@@ -21,8 +21,9 @@ from hashlib import blake2b
 from veena.address import Address, Unit, identifiers
 from veena.core.boundary import Accepted, AcceptedRun, DeadLetter, DeliverBurst, Effect, PublishRefused
 from veena.core.copies import Copies
+from veena.core.cursors import Cursors
 from veena.core.dead_letters import dead_letter
-from veena.core.disk import Disk, Entries, Entry, Progress
+from veena.core.disk import Disk, Entries, Entry
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import BACKLOG, NO_TTL, EventCodec, EventFrame
 from veena.core.flight import LOG, MILLISECOND_NS, Flight, event_key
@@ -45,8 +46,6 @@ WINDOW = 1024
 STAYING = 8
 #: Entries that are read back at once.
 READ_BATCH = 256
-#: How often cursors are written: what a crash makes this broker send again.
-PROGRESS_NS = 1_000_000_000
 
 
 class Origin:
@@ -90,8 +89,7 @@ class Origin:
         #: From where the log is to be read for it.
         self._parked: dict[Way, int] = {}
         self._reading: dict[Way, None] = {}
-        self._cursors: dict[int, int] = dict(disk.cursors)
-        self._progress_at_ns: int | None = None
+        self._cursors = Cursors(ledger, disk.cursors)
         self._ticked_ns = self._last_incarnation = 0
         #: Events of publishers, best effort included (`publishers`); and others.
         self.accepted = self._refused = self._dead = self._burst_events = 0
@@ -104,12 +102,11 @@ class Origin:
         self.plain: PlainWay | None = None
         self._copies = copies
         copies.on_copied = lambda offset, now_ns: self._is_safe(offset, False, now_ns)
-        copies.adopt = self.adopt
         router.duties.on_served = self._served
         for entry in disk.entries:
             # The clients of a former life are gone, except those for whom events are kept.
             for at in identifiers(entry.frame.to_serve & (~0 if disk.registered else ~router.me)):
-                if entry.offset >= self._cursors.get(1 << at, 0):
+                if entry.offset >= self._cursors.of(1 << at):
                     self._parked.setdefault((1 << at, entry.frame.lane_number), entry.offset)
             self.pressure.grown(entry.offset, len(entry.frame.tail))
 
@@ -175,7 +172,7 @@ class Origin:
         """Keep an event for units that are absent: it is in this log from now on, and its upstreams need not wait."""
         kept = flight.frame.copy(mask, flight.frame.served, flight.ttl_ms(now_ns))
         kept.flags |= BACKLOG
-        self.append(None, kept, now_ns, doubled=self._settings.copies == 2 and self._copies.has_room(kept))
+        self.append(None, kept, now_ns, doubled=self._settings.copies == 2 and self._copies.may_double(kept))
 
     def append(
         self,
@@ -245,7 +242,7 @@ class Origin:
         self._synced = offset + burst.count
         self.accepted += burst.count
         self._effects.append(AcceptedRun(pending.session, first.timestamp, first.sequence, burst.last_sequence))
-        self._cursors.setdefault(way[0], 0)
+        self._cursors.begin(way[0])
         if not receivers:
             self._burst_events -= burst.count
         else:
@@ -258,8 +255,7 @@ class Origin:
             )
             if left:
                 self._effects.append(DeliverBurst(burst, left))
-        if self._progress_at_ns is None:
-            self._progress_at_ns = now_ns + PROGRESS_NS
+        self._cursors.move_soon(now_ns)
 
     def bursts_served(self, offsets: list[int], now_ns: int) -> None:
         """The clients here have these, and the disk knows it."""
@@ -342,6 +338,8 @@ class Origin:
             else:
                 now |= way[0]
         self._send(entry, now, now_ns)
+        if self._copies.is_held:
+            self._cursors.move_soon(now_ns)
         if entry.frame.flags & BACKLOG:
             self._router.relieve(event_key(entry.frame), entry.frame.to_serve)
 
@@ -369,7 +367,7 @@ class Origin:
         under_way = self._under_way[offset]
         lane = under_way.entry.frame.lane_number
         for at in identifiers(mask):
-            self._cursors.setdefault(1 << at, 0)
+            self._cursors.begin(1 << at)
             waiting = self._open[1 << at, lane]
             del waiting[offset]
             self._adopted[1 << at, lane] -= under_way.entry.frame.flags & BACKLOG > 0
@@ -378,8 +376,7 @@ class Origin:
         under_way.mask &= ~mask
         if not under_way.mask:
             del self._under_way[offset]
-        if self._progress_at_ns is None:
-            self._progress_at_ns = now_ns + PROGRESS_NS
+        self._cursors.move_soon(now_ns)
 
     def pump(self, now_ns: int) -> None:
         """Read back what there is room and a way for."""
@@ -413,8 +410,7 @@ class Origin:
             del self._parked[way]
         else:
             self._parked[way] = next_offset
-        if self._progress_at_ns is None:
-            self._progress_at_ns = now_ns + PROGRESS_NS
+        self._cursors.move_soon(now_ns)
 
     def _read_back(self, entry: Entry, bit: int, now_ns: int) -> None:
         """One parked event for one unit: unless it is too old, or that unit has spoken since and does not want it."""
@@ -437,9 +433,8 @@ class Origin:
             for way, offset in self._parked.items():
                 if self._is_too_old(offset, now_ns):
                     self._read(way, offset)
-        if self._progress_at_ns is not None and now_ns >= self._progress_at_ns:
-            self._progress_at_ns = None
-            self._write_progress()
+        if self._cursors.due_ns is not None and now_ns >= self._cursors.due_ns:
+            self._move_cursors(now_ns)
 
     def _give_up(self, before_ns: int, now_ns: int) -> None:
         """What was accepted before then and is still open is a dead letter."""
@@ -460,26 +455,27 @@ class Origin:
         best_effort = self._codec.frame(letter, origin=self._host, to_serve=wanted, served=self._router.me)
         self._router.pass_on(best_effort, now_ns)
 
-    def _write_progress(self) -> None:
-        lowest: dict[int, int] = dict.fromkeys(self._cursors, self._synced)
-        for (bit, _), waiting in self._open.items():
-            lowest[bit] = min(lowest.get(bit, self._synced), next(iter(waiting)))
-        for (bit, _), offset in self._parked.items():
-            lowest[bit] = min(lowest.get(bit, self._synced), offset)
-        cursors = [(bit, cursor) for bit, cursor in lowest.items() if cursor != self._cursors.get(bit)]
-        self._cursors.update(cursors)
-        if cursors:
-            self._ledger.write(Progress(tuple(cursors)))
-        served = min(self._cursors.values(), default=self._synced)
-        self._copies.served(self._cursors, self._synced)
+    def _move_cursors(self, now_ns: int) -> None:
+        waiting = [(way, next(iter(offsets))) for way, offsets in self._open.items()]
+        served = self._cursors.move([*waiting, *self._parked.items()], self._synced)
         self.pressure.needed_from(served, self.next_offset)
+        if self._copies.is_held:
+            self._copies.served(lambda bit: self._cursors.of(bit, self._synced), self._absent(now_ns))
+
+    def _absent(self, now_ns: int) -> int:
+        """Units that lack something and cannot be sent it, or have not answered for long."""
+        absent = self._router.duties.open_since(now_ns - self._settings.absent_after_ns)
+        for bit, _ in [*self._open, *self._parked]:
+            if not self._router.has_hop(bit):
+                absent |= bit
+        return absent & ~self._router.me
 
     def next_wakeup(self) -> int | None:
         due: list[int] = []
         if self._ages.oldest_ns is not None and (self._under_way or self._parked):
             due.append(max(self._ages.oldest_ns + self._settings.retention_ns, self._ticked_ns + MARK_NS))
-        if self._progress_at_ns is not None:
-            due.append(self._progress_at_ns)
+        if self._cursors.due_ns is not None:
+            due.append(self._cursors.due_ns)
         return min(due, default=None)
 
     def statistics(self) -> OriginStatistics:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from veena.address import Address, as_seen, contains
-from veena.core.copies import asker_of, units_of
+from veena.core.copies_kept import asker_of, units_of
 from veena.core.disk import Disk, EventKey
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
 from veena.core.post_messages import Backlog, Hold, Orphan, decode_message

@@ -1,0 +1,52 @@
+"""How far each unit around an origin has been served: a cursor for each, below which it has everything.
+
+Cursors are written a while after something was served, all of them together: what a crash makes the broker send again
+is at most what was served in between, and ends drop it.
+
+The invariant: a cursor never passes what its unit does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from veena.core.disk import Progress
+from veena.core.ledger import Ledger
+from veena.core.pending import Way
+
+#: How often cursors are written: what a crash makes this broker send again.
+PROGRESS_NS = 1_000_000_000
+
+
+class Cursors:
+    """The cursors of one log, by the unit's bit."""
+
+    def __init__(self, ledger: Ledger, known: Mapping[int, int]) -> None:
+        self._ledger = ledger
+        self._cursors = dict(known)
+        #: When they are to be written; None while nothing was served since.
+        self.due_ns: int | None = None
+
+    def of(self, bit: int, otherwise: int = 0) -> int:
+        return self._cursors.get(bit, otherwise)
+
+    def begin(self, bit: int) -> None:
+        """A unit is served from now on."""
+        self._cursors.setdefault(bit, 0)
+
+    def move_soon(self, now_ns: int) -> None:
+        """Something was served, or is to be looked at."""
+        if self.due_ns is None:
+            self.due_ns = now_ns + PROGRESS_NS
+
+    def move(self, still_open: Iterable[tuple[Way, int]], synced: int) -> int:
+        """Each unit lacks what is at these offsets and later, and has all else that is on disk; the least cursor."""
+        self.due_ns = None
+        lowest = dict.fromkeys(self._cursors, synced)
+        for (bit, _), offset in still_open:
+            lowest[bit] = min(lowest.get(bit, synced), offset)
+        moved = tuple((bit, cursor) for bit, cursor in lowest.items() if cursor != self._cursors.get(bit))
+        self._cursors.update(moved)
+        if moved:
+            self._ledger.write(Progress(moved))
+        return min(self._cursors.values(), default=synced)
