@@ -264,16 +264,19 @@ def test_what_nobody_can_read_is_looked_after_on_one_disk() -> None:
 
 
 def test_copies_for_the_absent_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long absence must not stop its cluster: beyond the bound one disk is enough to go on."""
+    """A long absence must not stop its cluster: beyond the bound the oldest is given up, and one disk has it."""
     monkeypatch.setattr("veena.core.copies.MAX_FOR_ABSENT", 2)
     host, up = entered()
     for number in (1, 2, 3):
         up.hand(event_copy(number, bit(CLUSTER)))
     effects = host.run(0, 8 * SECOND_NS)
-    assert sequences(effects, up.link) == [1, 2]
-    one, two = numbers(effects, up.link)
-    answered = acknowledged(up.hand(Done(((one, two),)), now_ns=8 * SECOND_NS) + host.sync(), up.link)
+    assert sequences(effects, up.link) == [1, 2, 3]
+    one, *_, three = numbers(effects, up.link)
+    answered = acknowledged(up.hand(Done(((one, three),)), now_ns=8 * SECOND_NS) + host.sync(), up.link)
     assert len(answered) == 3
+    effects = host.run(8 * SECOND_NS, 11 * SECOND_NS)
+    assert frames(effects, up.link, Release) == [Release((("p", 1, 1, 1),))]
+    assert host.statistics().copies.given_up == 1
 
 
 def test_the_loss_of_who_looked_after_it() -> None:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from veena.address import Address, contains, identifiers
-from veena.core.copies_kept import units_of, why_unreadable
+from veena.core.copies_kept import units_of
 from veena.core.disk import EventKey
 from veena.core.event_frame import BACKLOG, COPY, EventFrame
 from veena.core.flight import event_key
@@ -76,10 +76,9 @@ class Copies:
         #: Who holds an open event of ours; and the offsets of these by the units that they are for.
         self._holders: dict[int, tuple[Address, EventFrame]] = {}
         self._held_for: dict[int, dict[int, None]] = {}
-        #: How often an event is looked after here for the absent, with a copy elsewhere; and the bytes of all of them.
+        #: How often an event is looked after here for the absent, with a copy elsewhere.
         self._for_absent: Counter[EventKey] = Counter()
-        self._for_absent_bytes = 0
-        #: The offsets of own events, among those held, that only the absent lack, oldest first; and their bytes.
+        #: The offsets of what is held and only the absent lack, oldest first; and their bytes.
         self._lacking: dict[int, None] = {}
         self._lacking_bytes = 0
         self._given_up = 0
@@ -93,7 +92,6 @@ class Copies:
         self._waiting[offset] = frame
         if frame.flags & BACKLOG:
             self._for_absent[event_key(frame)] += 1
-            self._for_absent_bytes += len(frame.tail)
             units = units_of(frame.to_serve, self._host, self._settings.fanout)
             for connection, link in self._links.items():
                 if link.neighbour is not None and any(contains(unit, link.neighbour) for unit in units):
@@ -103,13 +101,6 @@ class Copies:
             self._send(holder, offset, frame, now_ns)
         else:
             self.changed(now_ns)
-
-    def may_double(self, frame: EventFrame) -> bool:
-        """Whether there is to be a second copy of one more event that is looked after for the absent: within the bound,
-        and not of one that others would refuse because nobody can read it."""
-        is_room = len(self._for_absent) < MAX_FOR_ABSENT and self._for_absent_bytes < MAX_FOR_ABSENT_BYTES
-        self._given_up += not is_room
-        return is_room and why_unreadable(frame) is None
 
     def widen(self, offset: int, frame: EventFrame) -> None:
         """More units want an event that was asked for."""
@@ -122,6 +113,8 @@ class Copies:
     def _hold(self, offset: int, holder: Address, frame: EventFrame) -> None:
         self._holders[offset] = (holder, frame)
         self._held_for.setdefault(frame.to_serve, {})[offset] = None
+        if frame.flags & BACKLOG:
+            self._note_lacking([offset])
 
     def _unhold(self, offset: int) -> tuple[Address, EventFrame]:
         held = self._holders.pop(offset)
@@ -231,23 +224,15 @@ class Copies:
             if mask & absent:
                 present = min(map(cursor, _bits(mask & ~absent)), default=None)
                 self._note_lacking([offset for offset in offsets if present is None or offset < present])
-        while self._lacking and self._is_over:
+        while len(self._lacking) > MAX_FOR_ABSENT or self._lacking_bytes > MAX_FOR_ABSENT_BYTES:
             self._release(next(iter(self._lacking)))
             self._given_up += 1
 
     def _note_lacking(self, offsets: list[int]) -> None:
         for offset in offsets:
-            frame = self._holders[offset][1]
-            if offset not in self._lacking and not frame.flags & BACKLOG:  # such are counted when they are asked for
+            if offset not in self._lacking:
                 self._lacking[offset] = None
-                self._lacking_bytes += len(frame.tail)
-
-    @property
-    def _is_over(self) -> bool:
-        return (
-            len(self._lacking) + len(self._for_absent) > MAX_FOR_ABSENT
-            or self._lacking_bytes + self._for_absent_bytes > MAX_FOR_ABSENT_BYTES
-        )
+                self._lacking_bytes += len(self._holders[offset][1].tail)
 
     def _release(self, offset: int) -> None:
         if offset not in self._holders:
@@ -260,7 +245,6 @@ class Copies:
         """Count an event that is looked after no more for some units: whether it is not for others either, whose copy
         has the same key."""
         key = event_key(frame)
-        self._for_absent_bytes -= len(frame.tail)
         self._for_absent[key] -= 1
         if not self._for_absent[key]:
             del self._for_absent[key]

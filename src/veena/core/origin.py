@@ -21,6 +21,7 @@ from hashlib import blake2b
 from veena.address import Address, Unit, identifiers
 from veena.core.boundary import Accepted, AcceptedRun, DeadLetter, DeliverBurst, Effect, PublishRefused
 from veena.core.copies import Copies
+from veena.core.copies_kept import why_unreadable
 from veena.core.cursors import Cursors
 from veena.core.dead_letters import dead_letter
 from veena.core.disk import Disk, Entries, Entry
@@ -172,7 +173,8 @@ class Origin:
         """Keep an event for units that are absent: it is in this log from now on, and its upstreams need not wait."""
         kept = flight.frame.copy(mask, flight.frame.served, flight.ttl_ms(now_ns))
         kept.flags |= BACKLOG
-        self.append(None, kept, now_ns, doubled=self._settings.copies == 2 and self._copies.may_double(kept))
+        # Who is asked for a copy that nobody can read would close the link over it.
+        self.append(None, kept, now_ns, doubled=self._settings.copies == 2 and why_unreadable(kept) is None)
 
     def append(
         self,
