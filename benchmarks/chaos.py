@@ -1,6 +1,6 @@
 """A bad minute for 22 broker processes: `kill -9`, cut links, roaming clients; every delivery is checked.
 
-    python benchmarks/chaos.py [--network FILE] [--seconds 60] [--rate 500] [--seed 1] [--json]
+    python benchmarks/chaos.py [--network FILE] [--seconds 60] [--rate 500] [--copies 2] [--seed 1] [--json]
 
 Where it stands is told on standard error. Exit code 1 when a delivery is missing, came twice or out of order; 2 when it
 could not be carried out.
@@ -37,13 +37,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=usual.kills)
     parser.add_argument("--cuts", type=int, default=usual.cuts)
     parser.add_argument("--roamers", type=int, default=usual.roamers)
+    parser.add_argument("--copies", type=int, default=usual.copies, choices=(1, 2), help="disks for each event")
     parser.add_argument("--seed", type=int, default=usual.seed)
     parser.add_argument("--directory", type=Path, help="where the brokers' files are left; otherwise they are removed")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     plan = Plan(
         seconds=given.seconds, per_second=given.rate, subscribers=given.subscribers, roamers=given.roamers,
-        kills=given.kills, cuts=given.cuts, match_percent=given.match, seed=given.seed,
+        kills=given.kills, cuts=given.cuts, match_percent=given.match, copies=given.copies, seed=given.seed,
     )  # fmt: skip
     try:
         network = load_network(given.network, connected=True)

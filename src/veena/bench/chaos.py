@@ -64,6 +64,8 @@ class Plan:
     match_percent: int = 5
     #: How long to wait for the last events.
     patience_s: float = 120.0
+    #: Disks that an event is on before it is accepted.
+    copies: int = 1
     seed: int = 1
 
     @property
@@ -224,7 +226,7 @@ class Chaos:
 
     async def _start(self) -> None:
         links = self._chance.sample(range(len(self._network.links)), min(self._plan.cuts, len(self._network.links)))
-        self._fleet = Fleet(self._network, self._directory, restart=True, on_up=self._came_up)
+        self._fleet = Fleet(self._network, self._directory, restart=True, copies=self._plan.copies, on_up=self._came_up)
         for at in links:
             await self._divert(self._network.links[at])
         self._stack.push_async_callback(self._fleet.stop)

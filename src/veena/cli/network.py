@@ -40,6 +40,9 @@ def up(
     records: Annotated[
         str, typer.Option("--records", help="What `trace` and `explain` can be told: off, deliveries or all.")
     ] = "off",
+    copies: Annotated[
+        int, typer.Option("--copies", min=1, max=2, help="Disks that an event is on before it is accepted: 1 or 2.")
+    ] = 1,
 ) -> None:
     """Start a process for every broker of a network file and stay until stopped (Ctrl-C stops all of them).
 
@@ -57,7 +60,9 @@ def up(
     say = _Voice(as_json, directory)
 
     async def stay() -> int:
-        fleet = Fleet(network, directory, restart=restart, records=records, on_up=say.up, on_exit=say.gone)
+        fleet = Fleet(
+            network, directory, restart=restart, records=records, copies=copies, on_up=say.up, on_exit=say.gone
+        )
         try:
             return await _until_stopped(fleet, say)
         finally:

@@ -73,6 +73,7 @@ class Fleet:
         restart: bool = False,
         settings: str | Callable[[str], str] = "",
         records: str = "off",
+        copies: int = 1,
         insecure: bool = False,
         on_up: Callable[[Member], None] = lambda member: None,
         on_exit: Callable[[Member, int], None] = lambda member, code: None,
@@ -92,6 +93,7 @@ class Fleet:
         self._settings = settings
         self._insecure = insecure
         self._records = records
+        self._copies = copies
         self._on_up = on_up
         self._on_exit = on_exit
         self._tasks: list[asyncio.Task[None]] = []
@@ -313,6 +315,7 @@ class Fleet:
             "[store]",
             'path = "store"',
             f"records = {json.dumps(self._records)}",
+            f"copies = {self._copies}",
             "",
             self._settings if isinstance(self._settings, str) else self._settings(member.label),
         ]
