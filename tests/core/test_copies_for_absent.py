@@ -220,7 +220,7 @@ def test_a_release_does_not_overtake_what_is_asked_again_under_its_key() -> None
     up.hand(Done(((number, number),)), now_ns=8 * SECOND_NS)
     host.sync()
     asked = host.events.copies
-    asked.served(lambda unit: 1, 0)
+    asked.look(lambda unit, synced: 1, 1, 0)
     again = event_copy(1, mates(3))
     again.flags |= BACKLOG
     asked.ask(99, again, 8 * SECOND_NS)
@@ -274,7 +274,7 @@ def test_copies_for_the_absent_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     one, *_, three = numbers(effects, up.link)
     answered = acknowledged(up.hand(Done(((one, three),)), now_ns=8 * SECOND_NS) + host.sync(), up.link)
     assert len(answered) == 3
-    effects = host.run(8 * SECOND_NS, 11 * SECOND_NS)
+    effects = host.run(8 * SECOND_NS, 22 * SECOND_NS)
     assert frames(effects, up.link, Release) == [Release((("p", 1, 1, 1),))]
     assert host.statistics().copies.given_up == 1
 

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from veena.address import Address, contains, identifiers
-from veena.core.copies_kept import units_of
+from veena.core.copies_kept import MAX_KEPT, MAX_KEPT_BYTES, units_of
 from veena.core.disk import EventKey
 from veena.core.event_frame import BACKLOG, COPY, EventFrame
 from veena.core.flight import event_key
@@ -37,15 +37,23 @@ from veena.core.frames import MAX_IDS, Done, Release
 from veena.core.link import Link, LinkState
 from veena.core.settings import SECOND_NS, Settings
 
-#: Copies that one broker has others hold of what the absent alone lack, and their bytes: a tenth of what a holder
-#: keeps, so that it has room for all of its neighbours and for what they publish.
-MAX_FOR_ABSENT = 10_000
-MAX_FOR_ABSENT_BYTES = 24 << 20
+#: Copies that one broker has others hold of what the absent alone lack, and their bytes. A holder that is the only
+#: neighbour of 32 others has as much room again for what they publish: 1,562 events, 4 MiB.
+MAX_FOR_ABSENT = MAX_KEPT // 64
+MAX_FOR_ABSENT_BYTES = MAX_KEPT_BYTES // 64
 #: For how long a holder that did not answer is asked only if there is no other.
 PASSED_OVER_NS = 60 * SECOND_NS
+#: Copies for which there was no room, asked for again with one answer.
+MAX_AGAIN = 256
+#: What a holder without a link is to be told, of all that it may forget: beyond that it keeps it for the retention.
+MAX_UNTOLD = 10_000
 
 #: Called with the log offset of an event whose copy is safe.
 Copied = Callable[[int, int], None]
+#: Offset, when it was sent, and the event.
+Asked = tuple[int, int, EventFrame]
+#: An event whose copy is needed no more, and whether it was looked after.
+Freed = tuple[EventKey, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,8 @@ class Copies:
         self._settings = settings
         #: What waits for its copy, in order: offset -> frame.
         self._waiting: dict[int, EventFrame] = {}
-        #: connection -> frame number (below zero while it waits for room) -> offset, and when it was sent.
-        self._asked: dict[int, dict[int, tuple[int, int]]] = {}
+        #: connection -> frame number (below zero while it waits for room) -> what was asked for.
+        self._asked: dict[int, dict[int, Asked]] = {}
         #: Connections over which nobody is asked until then, if there is another.
         self._passed_over: dict[int, int] = {}
         #: Who holds an open event of ours; and the offsets of these by the units that they are for.
@@ -78,11 +86,10 @@ class Copies:
         self._held_for: dict[int, dict[int, None]] = {}
         #: How often an event is looked after here for the absent, with a copy elsewhere.
         self._for_absent: Counter[EventKey] = Counter()
-        #: The offsets of what is held and only the absent lack, oldest first; and their bytes.
-        self._lacking: dict[int, None] = {}
-        self._lacking_bytes = 0
         self._given_up = 0
-        self._releases: dict[Address, list[EventFrame]] = {}
+        #: What holders may forget: told with the next tick, or when there is a link to them again.
+        self._releases: dict[Address, list[Freed]] = {}
+        self._untold: dict[Address, list[Freed]] = {}
         #: The connection to the neighbour that holds our copies.
         self._present: int | None = None
         self.on_copied: Copied = lambda offset, now_ns: None
@@ -113,8 +120,6 @@ class Copies:
     def _hold(self, offset: int, holder: Address, frame: EventFrame) -> None:
         self._holders[offset] = (holder, frame)
         self._held_for.setdefault(frame.to_serve, {})[offset] = None
-        if frame.flags & BACKLOG:
-            self._note_lacking([offset])
 
     def _unhold(self, offset: int) -> tuple[Address, EventFrame]:
         held = self._holders.pop(offset)
@@ -122,8 +127,6 @@ class Copies:
         del offsets[offset]
         if not offsets:
             del self._held_for[held[1].to_serve]
-        if self._lacking.pop(offset, offset) is None:
-            self._lacking_bytes -= len(held[1].tail)
         return held
 
     def _holder(self, now_ns: int) -> Link | None:
@@ -144,14 +147,15 @@ class Copies:
         assert link.connection is not None
         copy = frame.copy(frame.to_serve if frame.flags & BACKLOG else 0, frame.served, frame.ttl_ms)
         copy.flags |= COPY
-        self._asked.setdefault(link.connection, {})[link.send(copy, now_ns)] = (offset, now_ns)
+        self._asked.setdefault(link.connection, {})[link.send(copy, now_ns)] = (offset, now_ns, frame)
 
     def on_done(self, link: Link, frame: Done, now_ns: int) -> None:
         assert link.connection is not None
         assert link.neighbour is not None
         asked = self._asked.get(link.connection, {})
-        for number in [number for number in asked if frame.contains(number)]:
-            offset, _ = asked.pop(number)
+        answered = _answered(asked, frame)
+        for number in answered:
+            offset, _, told = asked.pop(number)
             copied = self._waiting.pop(offset, None)
             if copied is not None:
                 self._hold(offset, link.neighbour, copied)
@@ -159,8 +163,23 @@ class Copies:
             elif offset in self._holders:  # held twice for a while: the former holder may forget it
                 former, copied = self._holders[offset]
                 if former != link.neighbour:
-                    self._releases.setdefault(former, []).append(copied)
+                    self._free(former, copied)
                 self._holders[offset] = (link.neighbour, copied)
+            else:  # it came too late
+                self._free(link.neighbour, told)
+        if asked and answered and link.connection == self._present:
+            self._ask_again(link, max(answered), now_ns)
+
+    def _ask_again(self, link: Link, answered: int, now_ns: int) -> None:
+        """A holder answers in order: for what it left out there was no room. It goes before anything later, which
+        cannot be accepted before it."""
+        assert link.connection is not None
+        asked = self._asked[link.connection]
+        dropped = sorted((asked[number][0], number) for number in asked if 0 < number < answered)
+        for offset, number in dropped[:MAX_AGAIN]:
+            del asked[number]
+            if offset in self._waiting:
+                self._send(link, offset, self._waiting[offset], now_ns)
 
     def numbered(self, connection: int, ticket: int, number: int) -> None:
         """A copy that had to wait for room has gone under this number."""
@@ -171,7 +190,10 @@ class Copies:
 
     def changed(self, now_ns: int) -> None:
         """A connection came or went. A new holder is given everything that is open, in order: what any one of them may
-        have to publish has no gap."""
+        have to publish has no gap, but for what is given up."""
+        for holder in [link.neighbour for link in self._links.values() if link.neighbour in self._untold]:
+            assert holder is not None
+            self._releases.setdefault(holder, []).extend(self._untold.pop(holder, []))
         if not self._holders and not self._waiting:
             self._present = None  # nobody has anything that would have to be given to another
         link = self._holder(now_ns)
@@ -191,18 +213,16 @@ class Copies:
         """Who has not answered for long is passed over; where nobody else is there, what was sent is sent again."""
         former = self._present
         asked = {} if former is None else self._asked.get(former, {})
-        overdue = [number for number, (_, at_ns) in asked.items() if now_ns - at_ns >= self._settings.takeover_ns]
+        overdue = [number for number, (_, at_ns, _) in asked.items() if now_ns - at_ns >= self._settings.takeover_ns]
         if former is None or not overdue:
             return
         self._passed_over[former] = now_ns + PASSED_OVER_NS
         self.changed(now_ns)
         if self._present != former:
             return
-        for number in overdue:
-            if number > 0:
-                offset, _ = asked.pop(number)
-                if offset in self._waiting:
-                    self._send(self._links[former], offset, self._waiting[offset], now_ns)
+        for offset in sorted(asked.pop(number)[0] for number in overdue if number > 0):
+            if offset in self._waiting:
+                self._send(self._links[former], offset, self._waiting[offset], now_ns)
 
     # --- what is needed no more ---
 
@@ -213,33 +233,41 @@ class Copies:
             self._is_last_for_absent(frame)
         self._release(offset)
 
-    def served(self, cursor: Callable[[int], int], absent: int) -> None:
-        """Each unit has everything below its cursor: holders may forget what all of its units have. Of what the absent
-        alone lack, they forget the oldest beyond the bound."""
+    def look(self, cursor: Callable[[int, int], int], synced: int, absent: int) -> None:
+        """Each unit has everything below its cursor, or all that is on disk: holders may forget what all of its units
+        have. Of what the absent alone lack, they forget the oldest beyond the bound."""
+        lacking: list[int] = []
         for mask, offsets in list(self._held_for.items()):
-            until = min(map(cursor, _bits(mask)))
+            until = min(cursor(bit, synced) for bit in _bits(mask))
             if next(iter(offsets)) < until:
                 for offset in [offset for offset in offsets if offset < until]:
                     self._release(offset)
             if mask & absent:
-                present = min(map(cursor, _bits(mask & ~absent)), default=None)
-                self._note_lacking([offset for offset in offsets if present is None or offset < present])
-        while len(self._lacking) > MAX_FOR_ABSENT or self._lacking_bytes > MAX_FOR_ABSENT_BYTES:
-            self._release(next(iter(self._lacking)))
-            self._given_up += 1
+                present = min((cursor(bit, synced) for bit in _bits(mask & ~absent)), default=synced)
+                lacking += [offset for offset in offsets if offset < present]
+        self._give_up(sorted(lacking))
 
-    def _note_lacking(self, offsets: list[int]) -> None:
-        for offset in offsets:
-            if offset not in self._lacking:
-                self._lacking[offset] = None
-                self._lacking_bytes += len(self._holders[offset][1].tail)
+    def _give_up(self, lacking: list[int]) -> None:
+        """Of what the absent alone lack, leave the oldest beyond the bound on this disk alone."""
+        sizes = [len(self._holders[offset][1].tail) for offset in lacking]
+        over, size = max(0, len(lacking) - MAX_FOR_ABSENT), sum(sizes)
+        size -= sum(sizes[:over])
+        while size > MAX_FOR_ABSENT_BYTES:
+            size -= sizes[over]
+            over += 1
+        self._given_up += over
+        for offset in lacking[:over]:
+            self._release(offset)
 
     def _release(self, offset: int) -> None:
         if offset not in self._holders:
             return
         holder, frame = self._unhold(offset)
         if not frame.flags & BACKLOG or self._is_last_for_absent(frame):
-            self._releases.setdefault(holder, []).append(frame)
+            self._free(holder, frame)
+
+    def _free(self, holder: Address, frame: EventFrame) -> None:
+        self._releases.setdefault(holder, []).append((event_key(frame), bool(frame.flags & BACKLOG)))
 
     def _is_last_for_absent(self, frame: EventFrame) -> bool:
         """Count an event that is looked after no more for some units: whether it is not for others either, whose copy
@@ -258,20 +286,23 @@ class Copies:
             self.changed(now_ns)
         self._hurry(now_ns)
         self._send_releases(now_ns)
+        for connection, asked in self._asked.items():  # who was passed over may answer later, but not for ever
+            if connection != self._present:
+                for number in [number for number, (_, at_ns, _) in asked.items() if now_ns - at_ns >= PASSED_OVER_NS]:
+                    del asked[number]
 
     def _send_releases(self, now_ns: int) -> None:
         releases, self._releases = self._releases, {}
-        for holder, frames in releases.items():
+        for holder, freed in releases.items():
             link = next((each for each in self._links.values() if each.neighbour == holder), None)
             if link is None:
+                self._untold[holder] = (self._untold.get(holder, []) + freed)[-MAX_UNTOLD:]
                 continue
             # What is looked after again by now, for other units, was asked for under the same key before this.
-            ids = [tuple(frame.id) for frame in frames if not frame.flags & BACKLOG or not self._is_for_absent(frame)]
+            keys = [key for key, looked_after in freed if not looked_after or key not in self._for_absent]
+            ids = [(key[0].decode(), *key[1:]) for key in keys]
             for at in range(0, len(ids), MAX_IDS):
-                link.send(Release(tuple(ids[at : at + MAX_IDS])), now_ns)  # type: ignore[arg-type]
-
-    def _is_for_absent(self, frame: EventFrame) -> bool:
-        return event_key(frame) in self._for_absent
+                link.send(Release(tuple(ids[at : at + MAX_IDS])), now_ns)
 
     @property
     def is_busy(self) -> bool:
@@ -287,8 +318,16 @@ class Copies:
         return CopyStatistics(len(self._waiting), len(self._holders), self._given_up, kept, kept_bytes)
 
     def check(self) -> None:
-        assert self._lacking_bytes == sum(len(self._holders[offset][1].tail) for offset in self._lacking)
         assert sum(map(len, self._held_for.values())) == len(self._holders)
+
+
+def _answered(asked: Mapping[int, Asked], frame: Done) -> list[int]:
+    """The numbers among these that a frame acknowledges: most frames are about other things."""
+    found: list[int] = []
+    for first, last in frame.ranges if asked else ():
+        numbers = range(first, last + 1) if last - first < len(asked) else list(asked)
+        found += [number for number in numbers if number in asked and first <= number <= last]
+    return [number for number in found if frame.contains(number)] if frame.exceptions else found
 
 
 def _bits(mask: int) -> list[int]:

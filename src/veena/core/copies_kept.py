@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 
 from veena.address import Address, Unit, as_seen, identifiers
 from veena.core.disk import EventKey, Kept, Released
-from veena.core.event_frame import BACKLOG, COPY, NO_TTL, EventFrame
-from veena.core.flight import MILLISECOND_NS, event_key
+from veena.core.event_frame import BACKLOG, COPY, EventFrame
+from veena.core.flight import event_key
 from veena.core.frames import Release
 from veena.core.ledger import Ledger
 from veena.core.link import Link
@@ -128,11 +128,10 @@ class KeptCopies:
 
     def _take_over(self, asker: Address, now_ns: int) -> None:
         keys = [key for key, frame in self._kept.items() if asker_of(key, frame) == asker]
-        ages_ms = [(now_ns - self._since_ns.get(key, now_ns)) // MILLISECOND_NS for key in keys]
-        for frame, age_ms in zip(self._drop(keys), ages_ms, strict=True):
-            ttl_ms = frame.ttl_ms if frame.ttl_ms == NO_TTL else max(0, frame.ttl_ms - age_ms)
+        ages_ns = [now_ns - self._since_ns.get(key, now_ns) for key in keys]
+        for frame, age_ns in zip(self._drop(keys), ages_ns, strict=True):
             units = units_of(frame.to_serve, asker, self._settings.fanout) if frame.flags & BACKLOG else ()
-            original = frame.copy(0, frame.served, ttl_ms)
+            original = frame.copy(0, frame.served, frame.ttl_after(age_ns))
             original.flags = original.flags & ~COPY | BACKLOG  # another holder's may have come first: then it is late
             self.adopt(original, units, now_ns)
 

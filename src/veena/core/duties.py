@@ -119,15 +119,6 @@ class Duties:
                 found.append((flight, mask & ~flight.adopted))
         return found
 
-    def open_since(self, before_ns: int) -> int:
-        """Every duty that has been open since before then, of whatever event."""
-        mask = 0
-        for flight in self._flights.values():
-            if flight.since_ns > before_ns:
-                break  # as above
-            mask |= flight.open
-        return mask
-
     # --- answers ---
 
     def acknowledge(self, source: int, number: int) -> None:

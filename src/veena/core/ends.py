@@ -2,7 +2,9 @@
 
 Duplicates are judged here alone. For each stream (publisher, incarnation, lane) the broker keeps the place of the last
 event that its clients have had; what is not later was had. Relays may send an event again and again: here it ends.
-Events of a stream come in order, so an older place means "had" and not "missed" (the router's invariant).
+Events of a stream come in order, so an older place means "had" and not "missed" (the router's invariant). What comes
+out of a backlog is the exception: who took over from an origin may not have all of its events (`copies`). Until the
+origin is heard again, an older place than such an event's is judged by the ids that were handed over.
 
 A reliable event is done here when its place is on disk; its clients get it before, because a client keeps its own last
 places and shows them when it attaches again. An event that a roaming publisher repeats under a new incarnation names
@@ -109,6 +111,9 @@ class Ends:
         #: What a former life had handed over, or not where it was overtaken.
         self._former = dict(disk.had)
         self._heard_ns: dict[Stream, int] = dict.fromkeys(disk.had, now_ns)
+        #: Streams whose last events came out of backlogs, and the last place before these: what is later may be
+        #: missing.
+        self._unsure: dict[Stream, Place] = {}
         #: Events that were had under a later id.
         self._skips: dict[tuple[Stream, Place], None] = dict(disk.skips)
         self._sessions: dict[int, tuple[Had, frozenset[tuple[Stream, Place]]]] = {}
@@ -192,6 +197,8 @@ class Ends:
     ) -> Receivers:
         """Hand over plain events that are alike, published here or at `origin`; who is left to be handed them. Of
         reliable ones a note is made, and `saved` says when their place is on disk."""
+        if self._unsure:
+            self._unsure.pop(stream, None)
         self._had.pop(stream, None)  # as `_note` does it
         self._had[stream] = last
         self._heard_ns[stream] = now_ns
@@ -225,8 +232,9 @@ class Ends:
                 self._records.note(frame, What.EXPIRED, now_ns, units=(self._host,))
             return Outcome.EXPIRED
         stream, place = (publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
+        is_backlog = bool(frame.flags & BACKLOG or flight.late & self._me)
         if not self._is_new(stream, place):
-            if frame.flags & BACKLOG or flight.late & self._me:
+            if is_backlog or place > self._unsure.get(stream, place):
                 copy = frame.late_copy()
                 if not self._is_late(stream, place):
                     receivers = self._doubtful(stream, place, receivers)
@@ -248,11 +256,15 @@ class Ends:
             self._gathered.append(flight)
             if len(self._gathered) >= MAX_GATHERED:
                 self._gather_until_ns = now_ns
-            elif frame.flags & BACKLOG or flight.late & self._me:
+            elif is_backlog:
                 self._gather_until_ns = min(now_ns + self._merge_ns, self._gather_end_ns)
             if self._records.is_on:
                 self._records.note(frame, What.WITHHELD, now_ns, units=(self._host,))
             return Outcome.WAITS
+        if is_backlog:
+            self._unsure.setdefault(stream, self._had.get(stream, (-1, -1)))
+        elif self._unsure:
+            self._unsure.pop(stream, None)
         self._note(stream, place, frame.reliable, now_ns)
         if self._skips.pop((stream, place), 0) is None:
             self._repeated += 1
@@ -442,6 +454,7 @@ class Ends:
                 return
             del self._had[stream], self._heard_ns[stream]
             self._former.pop(stream, None)
+            self._unsure.pop(stream, None)
             self._forgotten.pop(stream, None)
             self._runs.drop(stream)
 

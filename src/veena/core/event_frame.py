@@ -119,6 +119,10 @@ class EventFrame:
             self.tail,
         )
 
+    def ttl_after(self, age_ns: int) -> int:
+        """What is left of its time to live when it has waited for so long."""
+        return self.ttl_ms if self.ttl_ms == NO_TTL else max(0, self.ttl_ms - age_ns // 1_000_000)
+
     def late_copy(self) -> EventFrame:
         """The same, marked as out of its order."""
         late = self.copy(self.to_serve, self.served, self.ttl_ms)

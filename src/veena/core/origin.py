@@ -26,8 +26,8 @@ from veena.core.cursors import Cursors
 from veena.core.dead_letters import dead_letter
 from veena.core.disk import Disk, Entries, Entry
 from veena.core.event_burst import EventBurst
-from veena.core.event_frame import BACKLOG, NO_TTL, EventCodec, EventFrame
-from veena.core.flight import LOG, MILLISECOND_NS, Flight, event_key
+from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
+from veena.core.flight import LOG, Flight, event_key
 from veena.core.interest import InterestMap
 from veena.core.ledger import Ledger
 from veena.core.log_ages import MARK_NS, LogAges
@@ -45,6 +45,9 @@ from veena.event import Event
 WINDOW = 1024
 #: What waits for the absent outside the log is at most such a part of what may be under way, and of what is accepted.
 STAYING = 8
+#: A unit that does not get on for so many times the wait for the absent is absent. More than once: who entered it
+#: answers for its dead after one such wait.
+STUCK = 2
 #: Entries that are read back at once.
 READ_BATCH = 256
 
@@ -191,12 +194,7 @@ class Origin:
         needs_copy = doubled or (session is not None and self._settings.copies == 2)
         pending = Pending(session, entry, needs_copy, known=self._interest.state(), widens=widens)
         self._pending[entry.offset] = pending
-
-        def failed(reason: str, now_ns: int) -> None:
-            self._has_failed = True
-            (widens or pending).failed = pending.failed = reason
-            self._settle(now_ns)
-
+        failed = lambda reason, now_ns: self._failed(pending, reason, now_ns)  # noqa: E731
         # What was taken on for others cannot be refused to anybody: it is written until it is there.
         then = lambda now_ns: self._is_safe(entry.offset, True, now_ns)  # noqa: E731
         self._ledger.write(entry, then, failed, stubborn=session is None and widens is None)
@@ -219,13 +217,17 @@ class Origin:
         pending = self._pending[entries.offset] = Pending(
             session, first, False, known=self._interest.state(), burst=burst
         )
+        self._ledger.write(
+            entries,
+            lambda now_ns: self._is_safe(entries.offset, True, now_ns),
+            lambda reason, now_ns: self._failed(pending, reason, now_ns),
+        )
 
-        def failed(reason: str, now_ns: int) -> None:
-            self._has_failed = True
-            pending.failed = reason
-            self._settle(now_ns)
-
-        self._ledger.write(entries, lambda now_ns: self._is_safe(entries.offset, True, now_ns), failed)
+    def _failed(self, pending: Pending, reason: str, now_ns: int) -> None:
+        """The disk did not take an entry."""
+        self._has_failed = True
+        (pending.widens or pending).failed = pending.failed = reason
+        self._settle(now_ns)
 
     def _accept_burst(self, pending: Pending, burst: EventBurst, now_ns: int) -> None:
         """A burst is on disk: hand it over if it is still plain, otherwise go on event by event."""
@@ -360,10 +362,8 @@ class Origin:
             self._open.setdefault((1 << at, lane), {})[entry.offset] = None
             self._adopted[1 << at, lane] += frame.flags & BACKLOG > 0
         self._under_way.setdefault(entry.offset, UnderWay(entry, 0)).mask |= mask
-        ttl_ms = frame.ttl_ms
-        if ttl_ms != NO_TTL:
-            ttl_ms = max(0, ttl_ms - (now_ns - entry.accepted_ns) // MILLISECOND_NS)
-        self._router.take(LOG, entry.offset, frame.copy(mask, frame.served, ttl_ms), now_ns)
+        copy = frame.copy(mask, frame.served, frame.ttl_after(now_ns - entry.accepted_ns))
+        self._router.take(LOG, entry.offset, copy, now_ns)
 
     def _served(self, offset: int, mask: int, now_ns: int) -> None:
         under_way = self._under_way[offset]
@@ -392,10 +392,6 @@ class Origin:
         if way not in self._reading and offset < self._synced:
             self._reading[way] = None
             self._reader.read(offset, READ_BATCH, lambda entries, now_ns: self._found(way, entries, now_ns))
-
-    def _is_too_old(self, offset: int, now_ns: int) -> bool:
-        """Whether the entry at this offset has outlived its retention: to be read as a dead letter."""
-        return self._ages.is_before(offset, now_ns - self._settings.retention_ns)
 
     def _found(self, way: Way, entries: Sequence[Entry], now_ns: int) -> None:
         """What the log holds for a unit, and of it what is of this lane."""
@@ -431,9 +427,10 @@ class Origin:
         """Give up what is too old, and write how far everybody is."""
         if now_ns >= self._ticked_ns + MARK_NS:
             self._ticked_ns = now_ns
-            self._give_up(now_ns - self._settings.retention_ns, now_ns)
+            before_ns = now_ns - self._settings.retention_ns
+            self._give_up(before_ns, now_ns)
             for way, offset in self._parked.items():
-                if self._is_too_old(offset, now_ns):
+                if self._ages.is_before(offset, before_ns):  # to be read as a dead letter
                     self._read(way, offset)
         if self._cursors.due_ns is not None and now_ns >= self._cursors.due_ns:
             self._move_cursors(now_ns)
@@ -459,18 +456,12 @@ class Origin:
 
     def _move_cursors(self, now_ns: int) -> None:
         waiting = [(way, next(iter(offsets))) for way, offsets in self._open.items()]
-        served = self._cursors.move([*waiting, *self._parked.items()], self._synced)
+        served = self._cursors.move([*waiting, *self._parked.items()], self._synced, now_ns)
         self.pressure.needed_from(served, self.next_offset)
         if self._copies.is_held:
-            self._copies.served(lambda bit: self._cursors.of(bit, self._synced), self._absent(now_ns))
-
-    def _absent(self, now_ns: int) -> int:
-        """Units that lack something and cannot be sent it, or have not answered for long."""
-        absent = self._router.duties.open_since(now_ns - self._settings.absent_after_ns)
-        for bit, _ in [*self._open, *self._parked]:
-            if not self._router.has_hop(bit):
-                absent |= bit
-        return absent & ~self._router.me
+            absent = self._cursors.stuck(now_ns - STUCK * self._settings.absent_after_ns) & ~self._router.me
+            self._copies.look(self._cursors.of, self._synced, absent)
+            self._cursors.move_soon(now_ns)  # an absence is told by time alone
 
     def next_wakeup(self) -> int | None:
         due: list[int] = []
