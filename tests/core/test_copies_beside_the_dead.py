@@ -250,3 +250,22 @@ def test_copies_are_asked_for_in_a_ring() -> None:
     kept = {name: stage.world.nodes[stage.addresses[name]].disk.kept.values() for name in "0123"}
     askers = {name: [stage.names[frame.origin_address or ()] for frame in frames] for name, frames in kept.items()}
     assert askers == {"1": ["0"], "2": ["1"], "3": ["2"], "0": ["3"]}
+
+
+def test_who_holds_a_copy_again_is_not_told_to_forget_it() -> None:
+    """I5: 1 holds e0, then 2 does while 1 has no link, then 1 again. What 1 was to be told meanwhile is void."""
+    stage = Stage(
+        cluster([(0, 1), (0, 2), (0, 3), (1, 2)]),
+        options=Options(wire=False, dial=False),
+        settings=Settings("small", copies=2),
+    )
+    stage.world.cut(stage.link("0", "3"), silent=False)
+    stage.wait(SECOND_NS)
+    stage.publish(stage.attach("0", "p"), "e0")
+    for lost in ("1", "2"):
+        stage.wait(3 * SECOND_NS)
+        stage.world.cut(stage.link("0", lost), silent=False)
+    stage.wait(SECOND_NS)
+    stage.world.heal(stage.link("0", "1"))
+    stage.wait(5 * SECOND_NS)
+    assert stage.broker("0").statistics().copies.held == stage.broker("1").statistics().copies.kept == 1

@@ -52,8 +52,8 @@ MAX_UNTOLD = 10_000
 Copied = Callable[[int, int], None]
 #: Offset, when it was sent, and the event.
 Asked = tuple[int, int, EventFrame]
-#: An event whose copy is needed no more, and whether it was looked after.
-Freed = tuple[EventKey, bool]
+#: Events whose copies are needed no more, and whether each was looked after.
+Freed = dict[EventKey, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class Copies:
         self._for_absent: Counter[EventKey] = Counter()
         self._given_up = 0
         #: What holders may forget: told with the next tick, or when there is a link to them again.
-        self._releases: dict[Address, list[Freed]] = {}
-        self._untold: dict[Address, list[Freed]] = {}
+        self._releases: dict[Address, Freed] = {}
+        self._untold: dict[Address, Freed] = {}
         #: The connection to the neighbour that holds our copies.
         self._present: int | None = None
         self.on_copied: Copied = lambda offset, now_ns: None
@@ -144,7 +144,9 @@ class Copies:
         return (is_last, link.level, link.connection != self._present, behind, link.neighbour, link.number)
 
     def _send(self, link: Link, offset: int, frame: EventFrame, now_ns: int) -> None:
-        assert link.connection is not None
+        assert link.connection is not None and link.neighbour is not None
+        for freed in (self._releases, self._untold):  # it is needed again
+            freed.get(link.neighbour, {}).pop(event_key(frame), None)
         copy = frame.copy(frame.to_serve if frame.flags & BACKLOG else 0, frame.served, frame.ttl_ms)
         copy.flags |= COPY
         self._asked.setdefault(link.connection, {})[link.send(copy, now_ns)] = (offset, now_ns, frame)
@@ -178,8 +180,13 @@ class Copies:
         dropped = sorted((asked[number][0], number) for number in asked if 0 < number < answered)
         for offset, number in dropped[:MAX_AGAIN]:
             del asked[number]
-            if offset in self._waiting:
-                self._send(link, offset, self._waiting[offset], now_ns)
+            self._send_again(link, offset, now_ns)
+
+    def _send_again(self, link: Link, offset: int, now_ns: int) -> None:
+        """Ask for what was asked for in vain, unless it is there by now, or needed no more."""
+        holder, frame = self._holders.get(offset, (None, self._waiting.get(offset)))
+        if frame is not None and holder != link.neighbour:
+            self._send(link, offset, frame, now_ns)
 
     def numbered(self, connection: int, ticket: int, number: int) -> None:
         """A copy that had to wait for room has gone under this number."""
@@ -193,7 +200,7 @@ class Copies:
         have to publish has no gap, but for what is given up."""
         for holder in [link.neighbour for link in self._links.values() if link.neighbour in self._untold]:
             assert holder is not None
-            self._releases.setdefault(holder, []).extend(self._untold.pop(holder, []))
+            self._releases.setdefault(holder, {}).update(self._untold.pop(holder, {}))
         if not self._holders and not self._waiting:
             self._present = None  # nobody has anything that would have to be given to another
         link = self._holder(now_ns)
@@ -218,11 +225,10 @@ class Copies:
             return
         self._passed_over[former] = now_ns + PASSED_OVER_NS
         self.changed(now_ns)
-        if self._present != former:
+        if self._present != former or former not in self._links:
             return
         for offset in sorted(asked.pop(number)[0] for number in overdue if number > 0):
-            if offset in self._waiting:
-                self._send(self._links[former], offset, self._waiting[offset], now_ns)
+            self._send_again(self._links[former], offset, now_ns)
 
     # --- what is needed no more ---
 
@@ -267,7 +273,7 @@ class Copies:
             self._free(holder, frame)
 
     def _free(self, holder: Address, frame: EventFrame) -> None:
-        self._releases.setdefault(holder, []).append((event_key(frame), bool(frame.flags & BACKLOG)))
+        self._releases.setdefault(holder, {})[event_key(frame)] = bool(frame.flags & BACKLOG)
 
     def _is_last_for_absent(self, frame: EventFrame) -> bool:
         """Count an event that is looked after no more for some units: whether it is not for others either, whose copy
@@ -296,10 +302,13 @@ class Copies:
         for holder, freed in releases.items():
             link = next((each for each in self._links.values() if each.neighbour == holder), None)
             if link is None:
-                self._untold[holder] = (self._untold.get(holder, []) + freed)[-MAX_UNTOLD:]
+                untold = self._untold.setdefault(holder, {})
+                untold.update(freed)
+                for key in list(untold)[:-MAX_UNTOLD]:
+                    del untold[key]
                 continue
             # What is looked after again by now, for other units, was asked for under the same key before this.
-            keys = [key for key, looked_after in freed if not looked_after or key not in self._for_absent]
+            keys = [key for key, looked_after in freed.items() if not looked_after or key not in self._for_absent]
             ids = [(key[0].decode(), *key[1:]) for key in keys]
             for at in range(0, len(ids), MAX_IDS):
                 link.send(Release(tuple(ids[at : at + MAX_IDS])), now_ns)
