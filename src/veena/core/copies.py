@@ -11,8 +11,9 @@ that takes over sends it there.
 What only the absent still lack is bounded (`MAX_FOR_ABSENT`), be it of an origin or of who looks after it. A unit out
 of reach counts as wanting all, so a dead broker would fill the holders of its mates, and publishers would wait for it.
 Beyond the bound the oldest are given up, the first to outlive their retention: what the present have got already is
-then on one disk for the absent. *Rejected*: holding them all, for one dead broker must not hold up others; leaving what
-is looked after with its origin, whose window the absent would fill.
+then on one disk for the absent. Absent is who lacks something and gets nowhere (`cursors`). *Rejected*: holding them
+all, for one dead broker must not hold up others; leaving what is looked after with its origin, whose window the absent
+would fill.
 
 An asker that loses its holder before the answer asks the next neighbour; without any nothing is accepted until there is
 one. Brokers of a cluster ask in a ring, so that none holds the copies of all. A holder that does not answer for
@@ -52,8 +53,8 @@ MAX_UNTOLD = 10_000
 Copied = Callable[[int, int], None]
 #: Offset, when it was sent, and the event.
 Asked = tuple[int, int, EventFrame]
-#: Events whose copies are needed no more, and whether each was looked after.
-Freed = dict[EventKey, bool]
+#: Events whose copies are needed no more.
+Freed = dict[EventKey, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +163,24 @@ class Copies:
             if copied is not None:
                 self._hold(offset, link.neighbour, copied)
                 self.on_copied(offset, now_ns)
-            elif offset in self._holders:  # held twice for a while: the former holder may forget it
-                former, copied = self._holders[offset]
-                if former != link.neighbour:
-                    self._free(former, copied)
-                self._holders[offset] = (link.neighbour, copied)
-            else:  # it came too late
+            elif offset not in self._holders:  # it came too late
                 self._free(link.neighbour, told)
+            else:
+                self._held_twice(offset, link.neighbour)
         if asked and answered and link.connection == self._present:
             self._ask_again(link, max(answered), now_ns)
+
+    def _held_twice(self, offset: int, holder: Address) -> None:
+        """One of two holders may forget an event: not the present one."""
+        former, copied = self._holders[offset]
+        link = None if self._present is None else self._links.get(self._present)
+        if former == holder:
+            return
+        if link is not None and link.neighbour == former:
+            self._free(holder, copied)
+        else:
+            self._free(former, copied)
+            self._holders[offset] = (holder, copied)
 
     def _ask_again(self, link: Link, answered: int, now_ns: int) -> None:
         """A holder answers in order: for what it left out there was no room. It goes before anything later, which
@@ -245,9 +255,8 @@ class Copies:
         lacking: list[int] = []
         for mask, offsets in list(self._held_for.items()):
             until = min(cursor(bit, synced) for bit in _bits(mask))
-            if next(iter(offsets)) < until:
-                for offset in [offset for offset in offsets if offset < until]:
-                    self._release(offset)
+            for offset in [offset for offset in offsets if offset < until]:
+                self._release(offset)
             if mask & absent:
                 present = min((cursor(bit, synced) for bit in _bits(mask & ~absent)), default=synced)
                 lacking += [offset for offset in offsets if offset < present]
@@ -273,7 +282,7 @@ class Copies:
             self._free(holder, frame)
 
     def _free(self, holder: Address, frame: EventFrame) -> None:
-        self._releases.setdefault(holder, {})[event_key(frame)] = bool(frame.flags & BACKLOG)
+        self._releases.setdefault(holder, {})[event_key(frame)] = None
 
     def _is_last_for_absent(self, frame: EventFrame) -> bool:
         """Count an event that is looked after no more for some units: whether it is not for others either, whose copy
@@ -307,9 +316,7 @@ class Copies:
                 for key in list(untold)[:-MAX_UNTOLD]:
                     del untold[key]
                 continue
-            # What is looked after again by now, for other units, was asked for under the same key before this.
-            keys = [key for key, looked_after in freed.items() if not looked_after or key not in self._for_absent]
-            ids = [(key[0].decode(), *key[1:]) for key in keys]
+            ids = [(key[0].decode(), *key[1:]) for key in freed]
             for at in range(0, len(ids), MAX_IDS):
                 link.send(Release(tuple(ids[at : at + MAX_IDS])), now_ns)
 

@@ -6,7 +6,8 @@
 
 Of another cluster a holder sees the cluster, not its brokers: there an asker is out of reach when its link is gone.
 A takeover may be wrong, since from outside a cut link and a lost disk look alike. Then both send the event, and the
-ends drop what they have had: each of the two sends a publisher's events in order, so no end sees a gap.
+ends drop what they have had: each of the two sends a publisher's events in order. Where the origin has given copies up
+a holder has the later ones alone: what it publishes says so, and ends wait for the rest (`ends`).
 
 An event may be kept for its origin and for others who look after it for absent units: each of them has a key of its
 own, and releases what it asked for.
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 
 from veena.address import Address, Unit, as_seen, identifiers
 from veena.core.disk import EventKey, Kept, Released
-from veena.core.event_frame import BACKLOG, COPY, EventFrame
+from veena.core.event_frame import ADOPTED, BACKLOG, COPY, EventFrame
 from veena.core.flight import event_key
 from veena.core.frames import Release
 from veena.core.ledger import Ledger
@@ -132,7 +133,8 @@ class KeptCopies:
         for frame, age_ns in zip(self._drop(keys), ages_ns, strict=True):
             units = units_of(frame.to_serve, asker, self._settings.fanout) if frame.flags & BACKLOG else ()
             original = frame.copy(0, frame.served, frame.ttl_after(age_ns))
-            original.flags = original.flags & ~COPY | BACKLOG  # another holder's may have come first: then it is late
+            # Another holder's may have come first: then it is late. What was given up before it is not here.
+            original.flags = original.flags & ~COPY | BACKLOG | ADOPTED
             self.adopt(original, units, now_ns)
 
     def __len__(self) -> int:

@@ -2,8 +2,8 @@
 
 Cursors are written a while after something was served, all of them together: what a crash makes the broker send again
 is at most what was served in between, and ends drop it. A unit that lacks something and whose cursor stands still is
-*stuck*: dead, out of reach, or slower than anybody waits for. How old the events are that it
-lacks does not matter: who works off a backlog gets on.
+*stuck*: dead, out of reach, or slower than anybody waits for. How old the events are that it lacks does not matter: who
+works off a backlog gets on.
 
 The invariant: a cursor never passes what its unit does not have.
 """

@@ -3,8 +3,9 @@
 Duplicates are judged here alone. For each stream (publisher, incarnation, lane) the broker keeps the place of the last
 event that its clients have had; what is not later was had. Relays may send an event again and again: here it ends.
 Events of a stream come in order, so an older place means "had" and not "missed" (the router's invariant). What comes
-out of a backlog is the exception: who took over from an origin may not have all of its events (`copies`). Until the
-origin is heard again, an older place than such an event's is judged by the ids that were handed over.
+out of a backlog is the exception: it says so, and is judged by the ids that were handed over. And who took over from an
+origin may not have all of its events (`copies`): what it published says so too, and until the origin is heard again
+older ones are not taken for had, nor does the disk know of more than what came before.
 
 A reliable event is done here when its place is on disk; its clients get it before, because a client keeps its own last
 places and shows them when it attaches again. An event that a roaming publisher repeats under a new incarnation names
@@ -36,7 +37,7 @@ from veena.core.decisions import Decisions, Receivers
 from veena.core.disk import Disk, LastHad, Place, Skip, Stream
 from veena.core.durable import DOUBTFUL, STANDBY, ids_of
 from veena.core.event_burst import EventBurst
-from veena.core.event_frame import BACKLOG, REDELIVERED, RELIABLE, EventFrame
+from veena.core.event_frame import ADOPTED, BACKLOG, REDELIVERED, RELIABLE, EventFrame
 from veena.core.flight import Flight
 from veena.core.handed_runs import HandedRuns
 from veena.core.ledger import Ledger
@@ -111,9 +112,8 @@ class Ends:
         #: What a former life had handed over, or not where it was overtaken.
         self._former = dict(disk.had)
         self._heard_ns: dict[Stream, int] = dict.fromkeys(disk.had, now_ns)
-        #: Streams whose last events came out of backlogs, and the last place before these: what is later may be
-        #: missing.
-        self._unsure: dict[Stream, Place] = {}
+        #: Streams that somebody has taken over: the last place of the origin, and the first since; between is missing.
+        self._gaps: dict[Stream, tuple[Place, Place]] = {}
         #: Events that were had under a later id.
         self._skips: dict[tuple[Stream, Place], None] = dict(disk.skips)
         self._sessions: dict[int, tuple[Had, frozenset[tuple[Stream, Place]]]] = {}
@@ -133,8 +133,7 @@ class Ends:
         self._forgotten: dict[Stream, Place] = {}
         #: While backlogs are waited for: until when unless more comes, until when at most, and how long for one.
         self._gather_until_ns: int | None = None
-        self._gather_end_ns = 0
-        self._merge_ns = 0
+        self._gather_end_ns = self._merge_ns = 0
         self._gathered: list[Flight] = []
         self._late = self._delivered = self._repeated = 0
         #: Called with an event for this broker itself, or for where a client's durable subscriptions are kept.
@@ -197,8 +196,8 @@ class Ends:
     ) -> Receivers:
         """Hand over plain events that are alike, published here or at `origin`; who is left to be handed them. Of
         reliable ones a note is made, and `saved` says when their place is on disk."""
-        if self._unsure:
-            self._unsure.pop(stream, None)
+        if self._gaps:
+            self._gaps.pop(stream, None)
         self._had.pop(stream, None)  # as `_note` does it
         self._had[stream] = last
         self._heard_ns[stream] = now_ns
@@ -234,24 +233,7 @@ class Ends:
         stream, place = (publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
         is_backlog = bool(frame.flags & BACKLOG or flight.late & self._me)
         if not self._is_new(stream, place):
-            if is_backlog or place > self._unsure.get(stream, place):
-                copy = frame.late_copy()
-                if not self._is_late(stream, place):
-                    receivers = self._doubtful(stream, place, receivers)
-                    copy.flags |= REDELIVERED
-            else:
-                receivers = {}
-            if receivers:
-                self._late += 1
-                self._remember(stream, place, ())
-                self._hand_over(flight, copy, stream, place, receivers, now_ns)
-                self._unsaved.setdefault(stream, self._had[stream])
-                self._waiting.append(flight)
-                return Outcome.WAITS
-            self._repeated += 1
-            if self._records.is_on:
-                self._records.note(frame, What.HAD, now_ns)
-            return Outcome.WAITS if self.waits(flight) else Outcome.HAD
+            return self._deliver_again(flight, stream, place, receivers, is_backlog, now_ns)
         if self._gather_until_ns is not None and frame.reliable:
             self._gathered.append(flight)
             if len(self._gathered) >= MAX_GATHERED:
@@ -261,10 +243,10 @@ class Ends:
             if self._records.is_on:
                 self._records.note(frame, What.WITHHELD, now_ns, units=(self._host,))
             return Outcome.WAITS
-        if is_backlog:
-            self._unsure.setdefault(stream, self._had.get(stream, (-1, -1)))
-        elif self._unsure:
-            self._unsure.pop(stream, None)
+        if frame.flags & ADOPTED:
+            self._gaps.setdefault(stream, (self._had.get(stream, (-1, -1)), place))
+        elif self._gaps and not is_backlog:
+            self._gaps.pop(stream, None)
         self._note(stream, place, frame.reliable, now_ns)
         if self._skips.pop((stream, place), 0) is None:
             self._repeated += 1
@@ -277,6 +259,38 @@ class Ends:
         self._waiting.append(flight)
         return Outcome.WAITS
 
+    def _deliver_again(
+        self,
+        flight: Flight,
+        stream: Stream,
+        place: Place,
+        receivers: dict[int, list[int]],
+        is_backlog: bool,
+        now_ns: int,
+    ) -> Outcome:
+        """An event that is not later than the last of its stream: it was had, or is late."""
+        frame, mark = flight.frame, 0
+        gap = self._gaps.get(stream) if self._gaps else None
+        if not is_backlog and (gap is None or place <= gap[0]):
+            receivers = {}
+        elif not is_backlog and gap is not None and place < gap[1]:
+            self._gaps[stream] = (place, gap[1])  # the origin sends in order: it has brought all until here
+        elif not self._is_late(stream, place):
+            receivers, mark = self._doubtful(stream, place, receivers), REDELIVERED
+        if receivers:
+            self._late += 1
+            self._remember(stream, place, ())
+            copy = frame.late_copy()
+            copy.flags |= mark
+            self._hand_over(flight, copy, stream, place, receivers, now_ns)
+            self._unsaved.setdefault(stream, self._sure(stream, self._had[stream]))
+            self._waiting.append(flight)
+            return Outcome.WAITS
+        self._repeated += 1
+        if self._records.is_on:
+            self._records.note(frame, What.HAD, now_ns)
+        return Outcome.WAITS if self.waits(flight) else Outcome.HAD
+
     def _is_new(self, stream: Stream, place: Place) -> bool:
         last = self._had.get(stream)
         return last is None or place > last
@@ -286,8 +300,12 @@ class Ends:
         self._had[stream] = place
         self._heard_ns[stream] = now_ns
         if reliable:
-            self._unsaved[stream] = place
+            self._unsaved[stream] = self._sure(stream, place)
             self._remember(stream, place, ())
+
+    def _sure(self, stream: Stream, place: Place) -> Place:
+        """Up to where a stream has certainly come, where it has come to this place."""
+        return self._gaps[stream][0] if stream in self._gaps else place
 
     def _is_late(self, stream: Stream, place: Place) -> bool:
         """Whether an event out of a backlog was overtaken, and not had."""
@@ -454,7 +472,7 @@ class Ends:
                 return
             del self._had[stream], self._heard_ns[stream]
             self._former.pop(stream, None)
-            self._unsure.pop(stream, None)
+            self._gaps.pop(stream, None)
             self._forgotten.pop(stream, None)
             self._runs.drop(stream)
 

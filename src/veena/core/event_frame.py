@@ -36,9 +36,11 @@ LATE = 0x0004
 COPY = 0x0008
 #: It lay in the log of a broker on its way while its destination was absent: it may come after later ones.
 BACKLOG = 0x0010
+#: It was published by somebody who took over from its origin, and who may not have all that came before it.
+ADOPTED = 0x0020
 PRIORITY_SHIFT = 8
 PRIORITY_MASK = 0x0F00
-_KNOWN_FLAGS = RELIABLE | REDELIVERED | LATE | COPY | BACKLOG | PRIORITY_MASK
+_KNOWN_FLAGS = RELIABLE | REDELIVERED | LATE | COPY | BACKLOG | ADOPTED | PRIORITY_MASK
 
 #: The ttl of an event that lives for ever.
 NO_TTL = (1 << 32) - 1

@@ -28,7 +28,7 @@ from veena.core.decisions import Decisions
 from veena.core.disk import EventKey
 from veena.core.duties import Duties
 from veena.core.ends import Ends, Outcome
-from veena.core.event_frame import BACKLOG, RELIABLE, EventFrame
+from veena.core.event_frame import ADOPTED, BACKLOG, RELIABLE, EventFrame
 from veena.core.flight import LOG, Flight, event_key
 from veena.core.frames import Done, Refused, done
 from veena.core.hops import Hops
@@ -143,6 +143,7 @@ class Router:
             return
         if frame.flags & BACKLOG:
             flight.late |= pending
+            flight.frame.flags |= frame.flags & ADOPTED
         fresh = self.duties.claim(flight, source, number, pending)
         self.statistics.repeated += pending != fresh
         if fresh & self.me:
@@ -283,9 +284,7 @@ class Router:
             if not duties:
                 return 0, 0
         if not frame.flags & RELIABLE and served >> shift << shift & far:
-            self.statistics.dropped += (
-                count  # it has been there: maps differ for a moment, and nothing is lost by waiting
-            )
+            self.statistics.dropped += count  # it has been there: maps differ for a moment
             if self.records.is_on:
                 text = "best effort: it came back on its way"
                 self.records.note(frame, What.DROPPED, now_ns, units=self.units(duties), text=text)

@@ -38,7 +38,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_events_late", "Events handed over out of their order.", lambda s: s.broker.ends.late),
     ("veena_events_repeated", "Events that clients here had before.", lambda s: s.broker.ends.repeated),
     ("veena_dead_letters", "Accepted events that outlived their retention.", lambda s: s.broker.origin.dead_letters),
-    ("veena_second_copies_given_up", "Events for the absent that are on one disk.", lambda s: s.broker.copies.given_up),
+    ("veena_second_copies_given_up", "Events for the absent left on one disk.", lambda s: s.broker.copies.given_up),
     ("veena_copies_received", "Copies of events that came over links.", lambda s: s.broker.router.copies_in),
     ("veena_copies_sent", "Copies of events sent over links.", lambda s: s.broker.router.copies_out),
     ("veena_copies_sent_again", "Copies sent again after a change.", lambda s: s.broker.router.sent_again),
