@@ -29,8 +29,8 @@ from veena.core.boundary import (
 )
 from veena.core.broker import Broker
 from veena.core.disk import Disk, Identity
-from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.frames import ConnectionRecord, Done, Frame
+from veena.core.event_frame import COPY, EventCodec, EventFrame
+from veena.core.frames import ConnectionRecord, Done, Frame, Release
 from veena.core.interest_frames import STANDING, Interest, Row
 from veena.core.interest_table import mark_key
 from veena.core.settings import SECOND_NS, Settings
@@ -327,3 +327,14 @@ def accepted(effects: Sequence[Effect]) -> list[int]:
 
 def refusals(effects: Sequence[Effect]) -> list[str]:
     return [effect.reason for effect in effects if isinstance(effect, PublishRefused)]
+
+
+def asked(effects: list[Effect], holder: EventPeer) -> list[int]:
+    """The numbers of the frames in which a neighbour is asked to keep something."""
+    return [number for number, frame in copies(effects, holder.link) if frame.flags & COPY]
+
+
+def released(effects: list[Effect], holder: EventPeer) -> list[int]:
+    """The sequences of the events whose copies a neighbour may forget."""
+    told = frames(effects, holder.link, Release)
+    return [sequence for frame in told if isinstance(frame, Release) for *_, sequence in frame.ids]

@@ -6,20 +6,19 @@ import pytest
 
 from tests.core.event_world import Stage, cluster
 from tests.core.scripted_events import (
-    EventPeer,
     accepted,
-    copies,
-    frames,
+    asked,
     numbers,
     origin,
     patient,
     peer,
     publication,
     publish,
+    released,
 )
 from veena.core.boundary import Effect
-from veena.core.event_frame import COPY, LATE
-from veena.core.frames import Done, Release
+from veena.core.event_frame import LATE
+from veena.core.frames import Done
 from veena.core.settings import SECOND_NS, Settings
 from veena.runtime.network_file import make_network
 from veena.sim.options import Options
@@ -61,12 +60,6 @@ def publish_steadily(stage: Stage, publisher: int, pause_ms: int = 200) -> list[
         stage.wait_ms(pause_ms)
     stage.wait(NOTICED_NS)
     return bodies
-
-
-def released(effects: list[Effect], holder: EventPeer) -> list[int]:
-    """The sequences of the events whose copies a neighbour may forget."""
-    told = frames(effects, holder.link, Release)
-    return [sequence for frame in told if isinstance(frame, Release) for *_, sequence in frame.ids]
 
 
 @pytest.mark.usefixtures("small_bounds")
@@ -144,7 +137,7 @@ def test_a_slow_mate_counts_as_absent() -> None:
     for sequence in range(1, EVENTS + 1):
         now_ns = sequence * SECOND_NS
         effects = [*publish(host, 1, publication(sequence, incarnation), now_ns=now_ns), *host.run(now_ns, now_ns)]
-        for number in [number for number, frame in copies(effects, holder.link) if frame.flags & COPY]:
+        for number in asked(effects, holder):
             taken += accepted(holder.hand(Done(((number, number),)), now_ns=now_ns))
             kept += 1
         kept -= len(released(effects, holder))
@@ -169,7 +162,7 @@ def test_what_somebody_present_lacks_is_not_given_up() -> None:
     gone: list[int] = []
     for sequence in range(1, KEPT):
         effects = publish(host, 1, publication(sequence, incarnation))
-        for number in [number for number, frame in copies(effects, holder.link) if frame.flags & COPY]:
+        for number in asked(effects, holder):
             effects = holder.hand(Done(((number, number),)))
             assert accepted(effects) == [sequence]
             taken += numbers(effects, slow.link)
