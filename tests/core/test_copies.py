@@ -28,7 +28,7 @@ from tests.core.scripted_events import (
 )
 from tests.core.scripted_peer import closed
 from veena.core.disk import Kept, Released
-from veena.core.event_frame import COPY, EventFrame
+from veena.core.event_frame import ADOPTED, COPY, EventFrame
 from veena.core.flight import event_key
 from veena.core.frames import Done, Release
 from veena.core.settings import SECOND_NS, Settings
@@ -156,7 +156,7 @@ def test_a_holder_publishes_for_an_origin_that_is_gone() -> None:
     effects = host.run(5 * SECOND_NS, 8 * SECOND_NS)
     assert (sequences(effects, down.link), delivered(effects)) == ([1, 2], [1, 2])
     assert {frame.origin_address for _, frame in copies(effects, down.link)} == {mate(1)}
-    assert not any(frame.flags & COPY for _, frame in copies(effects, down.link))
+    assert {frame.flags & (COPY | ADOPTED) for _, frame in copies(effects, down.link)} == {ADOPTED}
     assert host.kept.kept == {}
     assert [entry.frame.sequence for entry in host.kept.entries] == [1, 2], "it is in this log now"
 

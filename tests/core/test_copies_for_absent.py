@@ -28,7 +28,7 @@ from tests.core.scripted_events import (
 )
 from tests.core.scripted_peer import closed
 from veena.core.boundary import LinkRoom
-from veena.core.event_frame import BACKLOG, COPY, EventFrame
+from veena.core.event_frame import ADOPTED, BACKLOG, COPY, EventFrame
 from veena.core.frames import Done, Release
 from veena.core.settings import SECOND_NS, Settings
 from veena.event import Event
@@ -92,7 +92,7 @@ def test_a_holder_sends_it_to_those_units_alone() -> None:
     one.leave(SECOND_NS)
     effects = host.run(SECOND_NS, 8 * SECOND_NS)
     ((_, sent),) = copies(effects, down.link)
-    assert (sent.sequence, sent.to_serve, sent.flags & (COPY | BACKLOG)) == (1, mates(2), BACKLOG)
+    assert (sent.sequence, sent.to_serve, sent.flags & (COPY | BACKLOG | ADOPTED)) == (1, mates(2), BACKLOG)
     assert sent.origin_address == OUTSIDE
 
 

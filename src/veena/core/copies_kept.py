@@ -133,8 +133,8 @@ class KeptCopies:
         for frame, age_ns in zip(self._drop(keys), ages_ns, strict=True):
             units = units_of(frame.to_serve, asker, self._settings.fanout) if frame.flags & BACKLOG else ()
             original = frame.copy(0, frame.served, frame.ttl_after(age_ns))
-            # Another holder's may have come first: then it is late. What was given up before it is not here.
-            original.flags = original.flags & ~COPY | BACKLOG | ADOPTED
+            # Another holder's may have come first: then it is late. What an origin has given up is not here.
+            original.flags = original.flags & ~COPY | BACKLOG | (0 if frame.flags & BACKLOG else ADOPTED)
             self.adopt(original, units, now_ns)
 
     def __len__(self) -> int:
