@@ -104,8 +104,8 @@ def test_a_former_holder_of_what_is_looked_after_is_told_when_it_is_back() -> No
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whoever_comes_and_goes_the_books_are_right(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """I5: 3 is dead, 1 and 2 hold for 0, and their links come and go. In the end everything is accepted, what 0 counts
-    on is there, and nothing else is kept."""
+    """I5: 3 is dead, 1 and 2 hold for 0, and their links come and go. In the end everything is accepted; what 0 counts
+    on is there, and nothing else, for no answer was on its way over a link that was cut."""
     monkeypatch.setattr("veena.core.copies.MAX_FOR_ABSENT", 20)
     chance = Random(seed)
     options = Options(wire=False, dial=False)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.core.durable_world import Reader
 from tests.core.event_world import Stage, cluster
+from tests.core.test_adopted_streams import play_takeover
 from tests.runtime.store_desk import Desk, plain
 from tests.runtime.test_store_model import needed
 from veena.address import Address, format_address
@@ -131,5 +132,16 @@ def test_a_home_that_is_killed_gives_everything_once(tmp_path: Path, monkeypatch
         assert reader.bodies == bodies
         assert stores.loaded == 1
         assert stores.left_out >= 20
+    finally:
+        stores.close()
+
+
+def test_what_an_origin_brings_after_a_takeover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DUP-08: how far a stream has certainly come is on disk, for streams too that began with the takeover."""
+    stores = Stores(tmp_path, monkeypatch)
+    try:
+        wanted, got = play_takeover("restarts", monkeypatch)
+        assert sorted(got) == sorted(wanted)
+        assert stores.loaded == 2
     finally:
         stores.close()

@@ -44,7 +44,7 @@ MAX_FOR_ABSENT = MAX_KEPT // 64
 MAX_FOR_ABSENT_BYTES = MAX_KEPT_BYTES // 64
 #: For how long a holder that did not answer is asked only if there is no other.
 PASSED_OVER_NS = 60 * SECOND_NS
-#: Copies for which there was no room, asked for again with one answer.
+#: Copies for which there was no room, asked for again at once.
 MAX_AGAIN = 256
 #: What a holder without a link is to be told, of all that it may forget: beyond that it keeps it for the retention.
 MAX_UNTOLD = 10_000
@@ -80,6 +80,8 @@ class Copies:
         self._waiting: dict[int, EventFrame] = {}
         #: connection -> frame number (below zero while it waits for room) -> what was asked for.
         self._asked: dict[int, dict[int, Asked]] = {}
+        #: Who is at the other end of these.
+        self._askees: dict[int, Address] = {}
         #: Connections over which nobody is asked until then, if there is another.
         self._passed_over: dict[int, int] = {}
         #: Who holds an open event of ours; and the offsets of these by the units that they are for.
@@ -150,6 +152,7 @@ class Copies:
             freed.get(link.neighbour, {}).pop(event_key(frame), None)
         copy = frame.copy(frame.to_serve if frame.flags & BACKLOG else 0, frame.served, frame.ttl_ms)
         copy.flags |= COPY
+        self._askees[link.connection] = link.neighbour
         self._asked.setdefault(link.connection, {})[link.send(copy, now_ns)] = (offset, now_ns, frame)
 
     def on_done(self, link: Link, frame: Done, now_ns: int) -> None:
@@ -179,8 +182,8 @@ class Copies:
         if link is not None and link.neighbour == former:
             self._free(holder, copied)
         else:
-            self._free(former, copied)
             self._holders[offset] = (holder, copied)
+            self._free(former, copied)
 
     def _ask_again(self, link: Link, answered: int, now_ns: int) -> None:
         """A holder answers in order: for what it left out there was no room. It goes before anything later, which
@@ -220,11 +223,19 @@ class Copies:
         if link is None or link.connection == self._present:
             return
         self._present = link.connection
-        self._asked = {connection: asked for connection, asked in self._asked.items() if connection in self._links}
+        self._forget_lost_connections()
         self._passed_over = {connection: at for connection, at in self._passed_over.items() if at > now_ns}
         held = {offset: frame for offset, (_, frame) in self._holders.items()}
         for offset, frame in sorted((held | self._waiting).items(), key=lambda item: item[0]):
             self._send(link, offset, frame, now_ns)
+
+    def _forget_lost_connections(self) -> None:
+        """Who was asked over a connection that is gone may have kept it: unless it is asked again, it may forget it."""
+        for connection in [each for each in self._asked if each not in self._links]:
+            askee = self._askees.pop(connection)
+            for offset, _, frame in self._asked.pop(connection).values():
+                if offset not in self._holders or self._holders[offset][0] != askee:
+                    self._free(askee, frame)
 
     def _hurry(self, now_ns: int) -> None:
         """Who has not answered for long is passed over; where nobody else is there, what was sent is sent again."""
@@ -237,7 +248,9 @@ class Copies:
         self.changed(now_ns)
         if self._present != former or former not in self._links:
             return
-        for offset in sorted(asked.pop(number)[0] for number in overdue if number > 0):
+        sent = sorted((asked[number][0], number) for number in overdue if number > 0)
+        for offset, number in sent[:MAX_AGAIN]:
+            del asked[number]
             self._send_again(self._links[former], offset, now_ns)
 
     # --- what is needed no more ---
@@ -282,7 +295,17 @@ class Copies:
             self._free(holder, frame)
 
     def _free(self, holder: Address, frame: EventFrame) -> None:
-        self._releases.setdefault(holder, {})[event_key(frame)] = None
+        """A holder may forget an event, unless it has it for other units too."""
+        key = event_key(frame)
+        if key not in self._for_absent or not self._counts_on(holder, key):
+            self._releases.setdefault(holder, {})[key] = None
+
+    def _counts_on(self, holder: Address, key: EventKey) -> bool:
+        """Whether what is looked after is at a holder, or on its way there."""
+        if any(address == holder and event_key(frame) == key for address, frame in self._holders.values()):
+            return True
+        there = (asked for connection, asked in self._asked.items() if self._askees[connection] == holder)
+        return any(event_key(frame) == key for asked in there for _, _, frame in asked.values())
 
     def _is_last_for_absent(self, frame: EventFrame) -> bool:
         """Count an event that is looked after no more for some units: whether it is not for others either, whose copy

@@ -238,6 +238,7 @@ class Disk:
         elif isinstance(write, Progress):
             self.cursors.update(write.cursors)
         elif isinstance(write, LastHad):
+            assert min(write.place) >= 0, "a place is made of unsigned numbers"
             self.had[write.stream] = write.place
         elif isinstance(write, Skip):
             self.skips[write.stream, write.place] = None

@@ -52,6 +52,8 @@ MAX_STREAMS = 100_000
 #: Events handed over lately, to tell a late one from one that was had, and with all their receivers: about 60 MiB.
 MAX_RECENT = 200_000
 MAX_RECEIVERS = 2_000_000
+#: Before every place, and fit for the disk.
+NOTHING: Place = (0, 0)
 #: The receiver of what is addressed to the broker itself; sessions below 0 are the broker's own (`durable`).
 MYSELF = -(1 << 62)
 #: Originals that may still come.
@@ -244,7 +246,7 @@ class Ends:
                 self._records.note(frame, What.WITHHELD, now_ns, units=(self._host,))
             return Outcome.WAITS
         if frame.flags & ADOPTED:
-            self._gaps.setdefault(stream, (self._had.get(stream, (-1, -1)), place))
+            self._gaps.setdefault(stream, (self._had.get(stream, NOTHING), place))
         elif self._gaps and not is_backlog:
             self._gaps.pop(stream, None)
         self._note(stream, place, frame.reliable, now_ns)
@@ -275,6 +277,7 @@ class Ends:
             receivers = {}
         elif not is_backlog and gap is not None and place < gap[1]:
             self._gaps[stream] = (place, gap[1])  # the origin sends in order: it has brought all until here
+            mark = REDELIVERED if place <= self._forgotten.get(stream, NOTHING) else 0
         elif not self._is_late(stream, place):
             receivers, mark = self._doubtful(stream, place, receivers), REDELIVERED
         if receivers:
