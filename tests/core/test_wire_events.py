@@ -306,7 +306,7 @@ def patched(offset: int, replacement: bytes) -> bytes:
     [
         (6, b"\x80\x00", "flags"),
         (6, b"\x0a\x00", "priority above 9"),
-        (6, b"\x00\x20", "flags"),
+        (6, b"\x00\x40", "flags"),
         (40, b"\x00\x00", "add up"),
         (42, b"\xff\xff\xff\xff", "add up"),
         (46, b"\xff\xff\xff\xff", "add up"),

@@ -51,15 +51,20 @@ async def _offer(archive: Path) -> list[QueryAnswer]:
             await ann.advertise("menu", xml="<menu><drink><price>1.90</price></drink></menu>")
             await bob.advertise("card", xml=b"<menu xmlns='urn:menu'/>", properties={"kind": "private"})
             await bob.advertise("at home", properties={"kind": "printer"}, scope="cluster")
-            deadline = asyncio.get_running_loop().time() + 30
-            while True:
-                answer = await ann.query(sql="SELECT * FROM adverts")
-                if answer.matched == 13 and answer.complete:
-                    break
-                assert asyncio.get_running_loop().time() < deadline, answer
+            await _complete_answer(ann, {"sql": "SELECT * FROM adverts"}, 13)
             table = await asyncio.to_thread(snapshot_adverts, net.url("paris.1"))
             store_adverts(archive, table)
-            return [await ann.query(**asked) for asked in ASKED]
+            return [await _complete_answer(ann, asked) for asked in ASKED]
+
+
+async def _complete_answer(client: veena.Client, asked: dict[str, Any], matched: int = 0) -> QueryAnswer:
+    """What the network says when every unit has answered in time, on a busy machine too."""
+    deadline = asyncio.get_running_loop().time() + 30
+    while True:
+        answer = await client.query(**asked)
+        if answer.matched >= matched and answer.complete:
+            return answer
+        assert asyncio.get_running_loop().time() < deadline, answer
 
 
 def test_the_archive_answers_as_the_network_did(spark: SparkSession, tmp_path: Path) -> None:
