@@ -121,6 +121,7 @@ class Ends:
         self._sessions: dict[int, tuple[Had, frozenset[tuple[Stream, Place]]]] = {}
         #: Streams of which these sessions, or all of them, may have had something under another id.
         self._presented: dict[int, frozenset[Stream]] = {}
+        self._succeeded: dict[int, tuple[int, ...]] = {}  # by session: sessions whose events its client has had
         self._retold: dict[Stream, None] = {}
         #: Counts what may change whether events are plain: best effort that were can be so until then.
         self.changes = 0
@@ -129,7 +130,6 @@ class Ends:
         self._waiting: list[Flight] = []
         #: The sessions that got an event lately, by the id that it had first; reliable ones by their own id as well.
         self._recent: dict[tuple[Stream, Place], tuple[int, ...]] = {}
-        self._receivers = 0
         self._runs = HandedRuns()
         #: Up to where that was forgotten again: everybody counts as having had it.
         self._forgotten: dict[Stream, Place] = {}
@@ -137,7 +137,7 @@ class Ends:
         self._gather_until_ns: int | None = None
         self._gather_end_ns = self._merge_ns = 0
         self._gathered: list[Flight] = []
-        self._late = self._delivered = self._repeated = 0
+        self._receivers = self._late = self._delivered = self._repeated = 0
         #: Called with an event for this broker itself, or for where a client's durable subscriptions are kept.
         self.on_post: Callable[[EventFrame, int], None] = lambda frame, now_ns: None
         #: Called with an event for durable subscriptions (by their sessions); who is handed it at once.
@@ -173,6 +173,11 @@ class Ends:
     def detach(self, session: int) -> None:
         self._sessions.pop(session, None)
         self._presented.pop(session, None)
+        self._succeeded.pop(session, None)
+
+    def succeed(self, session: int, former: int) -> None:
+        """What was handed to a session of the broker's own, a client has had: it goes on by itself."""
+        self._succeeded[session] = (*self._succeeded.get(session, ()), former)
 
     def is_plain(self, stream: Stream, like: EventFrame, first: int, receivers: Receivers) -> bool:
         """Whether events from a sequence on are new to all of their receivers, and nothing is kept."""
@@ -363,6 +368,7 @@ class Ends:
             session: subscriptions
             for session, subscriptions in receivers.items()
             if session not in handed
+            and (not self._succeeded or handed.isdisjoint(self._succeeded.get(session, ())))
             and (session not in self._sessions or self._is_new_to(session, (stream, place), first))
         }
         if self._records.is_on and len(fresh) != len(receivers):

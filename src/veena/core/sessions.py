@@ -203,6 +203,7 @@ class Sessions:
                 ((session, subscription),) = durable.readers
                 given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
                 self.durables.remove(durable, now_ns)
+                self._ends.succeed(session, -durable.number)
                 self._plain(given, now_ns, was_accepted=True)
         return bool(passing)
 
