@@ -52,6 +52,8 @@ MAX_STREAMS = 100_000
 #: Events handed over lately, to tell a late one from one that was had, and with all their receivers: about 60 MiB.
 MAX_RECENT = 200_000
 MAX_RECEIVERS = 2_000_000
+#: Subscriptions of one session whose past was read lately: a repetition comes within seconds.
+MAX_SUCCEEDED = 256
 #: Before every place, and fit for the disk.
 NOTHING: Place = (0, 0)
 #: The receiver of what is addressed to the broker itself; sessions below 0 are the broker's own (`durable`).
@@ -177,7 +179,7 @@ class Ends:
 
     def succeed(self, session: int, former: int) -> None:
         """What was handed to a session of the broker's own, a client has had: it goes on by itself."""
-        self._succeeded[session] = (*self._succeeded.get(session, ()), former)
+        self._succeeded[session] = (*self._succeeded.get(session, ()), former)[-MAX_SUCCEEDED:]
 
     def is_plain(self, stream: Stream, like: EventFrame, first: int, receivers: Receivers) -> bool:
         """Whether events from a sequence on are new to all of their receivers, and nothing is kept."""
