@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.core.durable_world import Reader
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.test_durable import publish, two_sites
@@ -180,3 +182,29 @@ def test_what_is_older_than_the_past_and_comes_later_is_marked() -> None:
     marked = [bytes(frame.body) for frame in stage.frames[session] if frame.late]
     in_order = [bytes(frame.body) for frame in stage.frames[session] if not frame.late]
     assert in_order == sorted(in_order), (in_order, marked)
+
+
+@pytest.mark.parametrize("came", ["from the log", "by itself"])
+def test_what_came_with_the_past_does_not_come_again_under_another_id(came: str) -> None:
+    """DUP-02, I1: a publisher that roams repeats an event when the subscription is an ordinary one already."""
+    stage = Stage(cluster([(1, 2), (2, 3)]))
+    publisher = stage.attach("3", "publisher")
+    stage.wait()
+    if came == "from the log":
+        event_id = stage.publish(publisher, "one")
+        stage.wait()
+        session = subscribe_since(stage, "1", 0)
+    else:
+        session = subscribe_since(stage, "1", 0)
+        stage.wait_ms(300)
+        event_id = stage.publish(publisher, "one")
+        assert stage.broker("1").statistics().durables.durables == 1, "its past is still being read"
+    stage.wait(60 * SECOND_NS)
+    assert stage.bodies[session] == ["one"]
+    assert stage.broker("1").statistics().durables.durables == 0, "it is an ordinary subscription now"
+    stage.leave(publisher)
+    moved = stage.attach("2", "publisher")
+    stage.publish(moved, "one", original=(event_id.incarnation, event_id.timestamp, event_id.sequence))
+    stage.publish(moved, "two")
+    stage.wait()
+    assert stage.bodies[session] == ["one", "two"]

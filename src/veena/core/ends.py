@@ -35,10 +35,11 @@ from veena.address import Address
 from veena.core.boundary import Deliver, Effect, Had
 from veena.core.decisions import Decisions, Receivers
 from veena.core.disk import Disk, LastHad, Place, Skip, Stream
-from veena.core.durable import DOUBTFUL, STANDBY, ids_of
+from veena.core.durable import DOUBTFUL, STANDBY, first_key, ids_of
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import ADOPTED, BACKLOG, REDELIVERED, RELIABLE, EventFrame
 from veena.core.flight import Flight
+from veena.core.had_before import HadBefore
 from veena.core.handed_runs import HandedRuns
 from veena.core.ledger import Ledger
 from veena.core.notes import What
@@ -52,8 +53,6 @@ MAX_STREAMS = 100_000
 #: Events handed over lately, to tell a late one from one that was had, and with all their receivers: about 60 MiB.
 MAX_RECENT = 200_000
 MAX_RECEIVERS = 2_000_000
-#: Subscriptions of one session whose past was read lately: a repetition comes within seconds.
-MAX_SUCCEEDED = 256
 #: Before every place, and fit for the disk.
 NOTHING: Place = (0, 0)
 #: The receiver of what is addressed to the broker itself; sessions below 0 are the broker's own (`durable`).
@@ -120,10 +119,8 @@ class Ends:
         self._gaps: dict[Stream, tuple[Place, Place]] = {}
         #: Events that were had under a later id.
         self._skips: dict[tuple[Stream, Place], None] = dict(disk.skips)
-        self._sessions: dict[int, tuple[Had, frozenset[tuple[Stream, Place]]]] = {}
-        #: Streams of which these sessions, or all of them, may have had something under another id.
-        self._presented: dict[int, frozenset[Stream]] = {}
-        self._succeeded: dict[int, tuple[int, ...]] = {}  # by session: sessions whose events its client has had
+        self.before = HadBefore()
+        #: Streams of which all sessions may have had something under another id.
         self._retold: dict[Stream, None] = {}
         #: Counts what may change whether events are plain: best effort that were can be so until then.
         self.changes = 0
@@ -168,18 +165,8 @@ class Ends:
     def attach(self, session: int, had: Had, skips: frozenset[tuple[Stream, Place]]) -> None:
         """What a client says it has had before, and which of it under a later id."""
         if had or skips:
-            self._sessions[session] = (had, skips)
+            self.before.attach(session, had, skips)
             self.changes += 1
-            self._presented[session] = frozenset(had) | {stream for stream, _ in skips}
-
-    def detach(self, session: int) -> None:
-        self._sessions.pop(session, None)
-        self._presented.pop(session, None)
-        self._succeeded.pop(session, None)
-
-    def succeed(self, session: int, former: int) -> None:
-        """What was handed to a session of the broker's own, a client has had: it goes on by itself."""
-        self._succeeded[session] = (*self._succeeded.get(session, ()), former)[-MAX_SUCCEEDED:]
 
     def is_plain(self, stream: Stream, like: EventFrame, first: int, receivers: Receivers) -> bool:
         """Whether events from a sequence on are new to all of their receivers, and nothing is kept."""
@@ -187,9 +174,10 @@ class Ends:
             return False
         if self._gather_until_ns is not None and like.reliable:
             return False
-        if not self._is_new(stream, (like.timestamp, first)):
+        place = (like.timestamp, first)
+        if not self._is_new(stream, place):
             return False
-        return not self._presented or not any(stream in self._presented.get(each, ()) for each, _ in receivers)
+        return not self.before or all(self.before.is_plain(each, stream, place) for each, _ in receivers)
 
     def hand_over_plain(
         self,
@@ -359,6 +347,13 @@ class Ends:
         now_ns: int,
     ) -> None:
         """Hand an event to those of its receivers who have not had it, under this id or its first."""
+        if self.before and not frame.late:
+            overtaken = {s: found for s, found in receivers.items() if self.before.is_overtaken(s, stream, place)}
+            if overtaken:
+                self._hand_over(flight, frame.late_copy(), stream, place, overtaken, now_ns)
+                receivers = {session: found for session, found in receivers.items() if session not in overtaken}
+                if not receivers:
+                    return
         original = frame.section.original
         first = (stream, place)
         if original is not None:
@@ -366,13 +361,12 @@ class Ends:
             if first[1] <= self._forgotten.get(first[0], (-1, -1)):
                 receivers = {}
         handed = frozenset(self._handed(*first) or ())
-        fresh = {
-            session: subscriptions
-            for session, subscriptions in receivers.items()
-            if session not in handed
-            and (not self._succeeded or handed.isdisjoint(self._succeeded.get(session, ())))
-            and (session not in self._sessions or self._is_new_to(session, (stream, place), first))
-        }
+        fresh = {session: found for session, found in receivers.items() if session not in handed}
+        if self.before:
+            ids, key = ((stream, place), first), first_key(frame) if self.before.ids else None
+            fresh = {
+                session: found for session, found in fresh.items() if not self.before.has(session, ids, key, handed)
+            }
         if self._records.is_on and len(fresh) != len(receivers):
             for session in receivers:
                 if session not in fresh and session != MYSELF:
@@ -412,11 +406,6 @@ class Ends:
         for session, subscription in self.keep(frame, durable, now_ns) if durable else ():
             handed[session] = [*handed.get(session, ()), subscription]
         return handed
-
-    def _is_new_to(self, session: int, *ids: tuple[Stream, Place]) -> bool:
-        """Whether a client did not say when it attached that it has had an event, under any of its ids."""
-        had, skips = self._sessions[session]
-        return all(place > had.get(stream, (-1, -1)) and (stream, place) not in skips for stream, place in ids)
 
     def was_handed(self, first: tuple[Stream, Place], session: int) -> bool:
         """Whether a session got an event lately, by the id that it had first."""

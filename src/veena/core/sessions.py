@@ -9,6 +9,7 @@ A client's mistake costs it one refusal, which names what is wrong; nothing else
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 from veena.address import Address
 from veena.core.boundary import (
@@ -138,7 +139,7 @@ class Sessions:
             self.shared.closed(given.session, now_ns)
             self.requests.detach(given.session)
             self._publishers.farewell(given.session)
-            self._ends.detach(given.session)
+            self._ends.before.detach(given.session)
             self._outlet.detach(given.session, now_ns)
         refused = self._profiles.client(given, now_ns, was_accepted)
         self._effects += refused
@@ -202,8 +203,9 @@ class Sessions:
             if is_there and durable.is_read and not self.pasts.is_open(durable):
                 ((session, subscription),) = durable.readers
                 given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
+                ids = chain(durable.moved_keys, durable.live_keys)
+                self._ends.before.inherit(session, -durable.number, ids, durable.moved_last)
                 self.durables.remove(durable, now_ns)
-                self._ends.succeed(session, -durable.number)
                 self._plain(given, now_ns, was_accepted=True)
         return bool(passing)
 
