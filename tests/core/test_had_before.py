@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.scripted_events import Host, delivered, event_copy, mates, peer
+from tests.core.test_plain_way import READERS, Lone, frame_of, wants
 from veena.core.boundary import ClientDown, Deliver
 from veena.core.disk import EventKey, Stream
 from veena.core.event_frame import EventFrame
@@ -52,6 +53,23 @@ def test_an_heir_is_not_handed_the_original_of_what_came_as_a_repetition() -> No
     host.sync()
     host.events.ends.before.inherit(HEIR, FORMER, [event_key(here(3))], {})
     assert delivered([*up.hand(here(2), here(3), here(4)), *host.sync()]) == [2, 4]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_bursts_are_looked_at_where_an_heir_has_something_of_them(alone: bool) -> None:
+    """Events that come together come to the same as one by one: 3 was had, and nothing before 5 is in its order."""
+    lone = Lone()
+    frames = [frame_of(lone, number, reliable=True) for number in range(1, 8)]
+    for session in READERS:
+        wants(lone, session, 1)
+    fifth = frames[4]
+    stream: Stream = (fifth.publisher, fifth.incarnation, fifth.lane_number)
+    last = {stream: (fifth.timestamp, fifth.sequence)}
+    lone.broker.events.ends.before.inherit(READERS[0], FORMER, [event_key(frames[2]), event_key(fifth)], last)
+    lone.publish(frames, alone)
+    got = {session: [each.sequence for each, _, _ in found] for session, found in lone.delivered.items()}
+    everything = [1, 2, 3, 4, 5, 6, 7]
+    assert got == {READERS[0]: [1, 2, 4, 6, 7], READERS[1]: everything, READERS[2]: everything}
 
 
 def test_what_is_inherited_goes_with_the_session() -> None:
