@@ -1,119 +1,179 @@
-"""What a session has had otherwise: said by its client, handed to a session before it, or out of logs."""
+"""What a session has had otherwise: said by its client, or handed to a session of the broker's before it."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.core.scripted_events import Host, delivered, event_copy, mates, peer
+from tests.core.scripted_events import EventPeer, Host, delivered, event_copy, mates, peer
 from tests.core.test_plain_way import READERS, Lone, frame_of, wants
-from veena.core.boundary import ClientDown, Deliver
-from veena.core.disk import EventKey, Stream
-from veena.core.event_frame import EventFrame
+from veena.core.boundary import ClientDown, Deliver, Effect, Subscribe, Unsubscribe
+from veena.core.disk import EventKey
+from veena.core.durable import ids_of
+from veena.core.event_frame import BACKLOG, LATE, REDELIVERED, EventFrame
 from veena.core.flight import event_key
-from veena.core.had_before import MAX_FORMERS, HadBefore
+from veena.core.had_before import Estate, HadBefore
 
 HEIR, OTHER, FORMER = 1, 2, -5
+NOBODY: frozenset[int] = frozenset()
 
 
 def here(sequence: int, **how: object) -> EventFrame:
     return event_copy(sequence, mates(0), **how)  # type: ignore[arg-type]
 
 
-def keys(count: int, incarnation: int = 1) -> list[EventKey]:
-    return [(b"p", incarnation, 7, sequence) for sequence in range(count)]
+def estate(*frames: EventFrame, is_whole: bool = True) -> Estate:
+    """What one hands down who was handed these."""
+    keys: dict[EventKey, None] = dict.fromkeys(map(event_key, frames))
+    return Estate(FORMER, (keys, {}), is_whole, dict(ids_of(frame)[0] for frame in frames), {})
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_an_heir_gets_what_it_has_not_had_and_late_what_its_past_overtook(alone: bool) -> None:
-    """DUP-02, I3: 3 came out of a log; 2 is older than the past, 4 is new. Nobody else is concerned."""
+def many(count: int, publisher: str) -> Estate:
+    """An estate of so many ids and places."""
+    keys: dict[EventKey, None] = {(publisher.encode(), 1, 7, sequence): None for sequence in range(count - 1)}
+    return Estate(FORMER, (keys,), True, {(publisher, 1, 0): (7, count)}, {})
+
+
+def end(*sessions: int) -> tuple[Host, EventPeer]:
+    """A broker with readers of quotes, and the neighbour that events come from."""
     host = Host()
     up = peer(host, 1)
-    host.reader(HEIR)
-    if not alone:
-        host.reader(OTHER)
+    for session in sessions:
+        host.reader(session)
     host.sync()
-    third = here(3)
-    stream: Stream = (third.publisher, third.incarnation, third.lane_number)
-    host.events.ends.before.inherit(HEIR, FORMER, [event_key(third)], {stream: (third.timestamp, third.sequence)})
-    effects = [*up.hand(here(2), third, here(4)), *host.sync()]
-    got: dict[int, list[tuple[int, bool]]] = {}
+    return host, up
+
+
+def got(effects: list[Effect]) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """By session and subscription: sequences with their marks."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for effect in effects:
         if isinstance(effect, Deliver):
-            for session, _ in effect.receivers:
-                got.setdefault(session, []).append((effect.frame.sequence, effect.frame.late))
-    assert got.pop(HEIR) == [(2, True), (4, False)]
-    assert got == ({} if alone else {OTHER: [(2, False), (3, False), (4, False)]})
+            for session, numbers in effect.receivers:
+                for number in numbers:
+                    marks = effect.frame.flags & (LATE | REDELIVERED)
+                    found.setdefault((session, number), []).append((effect.frame.sequence, marks))
+    return found
+
+
+@pytest.mark.parametrize("others", [(), (OTHER,)])
+def test_an_heir_gets_what_it_has_not_had_and_late_what_its_past_overtook(others: tuple[int, ...]) -> None:
+    """DUP-02, I3: 3 came out of a log; 2 is older than the past, 4 is new. Nobody else is concerned."""
+    host, up = end(HEIR, *others)
+    host.events.ends.before.inherit(HEIR, 1, estate(here(3)))
+    found = got([*up.hand(here(2), here(3), here(4)), *host.sync()])
+    assert found.pop((HEIR, 1)) == [(2, LATE), (4, 0)]
+    assert found == {(session, 1): [(2, 0), (3, 0), (4, 0)] for session in others}
+
+
+def test_another_subscription_of_the_same_session_has_not_had_it() -> None:
+    """I1: 3 came out of a log to the second subscription alone; then a backlog brings it for the first."""
+    host, up = end(HEIR)
+    host.handle(Subscribe(HEIR, 2, "topic", "quotes", 4), 0)
+    host.events.ends.before.inherit(HEIR, 2, estate(here(3)))
+    third = here(3)
+    third.flags |= BACKLOG
+    found = got([*up.hand(third, here(4)), *host.sync()])
+    assert found == {(HEIR, 1): [(3, 0), (4, 0)], (HEIR, 2): [(4, 0)]}
 
 
 def test_an_heir_is_not_handed_the_original_of_what_came_as_a_repetition() -> None:
     """DUP-02: the log had it under another id; the original comes as any new event would."""
-    host = Host()
-    up = peer(host, 1)
-    host.reader(HEIR)
-    host.sync()
-    host.events.ends.before.inherit(HEIR, FORMER, [event_key(here(3))], {})
-    assert delivered([*up.hand(here(2), here(3), here(4)), *host.sync()]) == [2, 4]
+    host, up = end(HEIR)
+    third = here(3)
+    stream, place = ids_of(third)[0]
+    handed_down = Estate(
+        FORMER, ({event_key(third): None},), True, {(stream[0], 9, stream[2]): (1, 1)}, {stream: place}
+    )
+    host.events.ends.before.inherit(HEIR, 1, handed_down)
+    assert got([*up.hand(here(2), here(3), here(4)), *host.sync()]) == {(HEIR, 1): [(2, 0), (4, 0)]}
+
+
+def test_what_may_have_been_had_is_handed_over_and_says_so() -> None:
+    """Not all ids are known: nothing is lost for that, and what is not later than the last is marked."""
+    host, up = end(HEIR)
+    host.events.ends.before.inherit(HEIR, 1, estate(here(3), is_whole=False))
+    again = LATE | REDELIVERED
+    assert got([*up.hand(here(2), here(3), here(4)), *host.sync()]) == {(HEIR, 1): [(2, again), (4, 0)]}
+    (heir,) = host.events.ends.before.heirs[HEIR].values()
+    repetition, original = ids_of(here(1, incarnation=9))[0], ids_of(here(2))[0]
+    assert heir.mark((repetition, original)) == again
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_bursts_are_looked_at_where_an_heir_has_something_of_them(alone: bool) -> None:
-    """Events that come together come to the same as one by one: 3 was had, and nothing before 5 is in its order."""
+    """Events that come together come to the same as one by one: 3 and 5 were had, what is before 5 is late."""
     lone = Lone()
     frames = [frame_of(lone, number, reliable=True) for number in range(1, 8)]
     for session in READERS:
         wants(lone, session, 1)
-    fifth = frames[4]
-    stream: Stream = (fifth.publisher, fifth.incarnation, fifth.lane_number)
-    last = {stream: (fifth.timestamp, fifth.sequence)}
-    lone.broker.events.ends.before.inherit(READERS[0], FORMER, [event_key(frames[2]), event_key(fifth)], last)
+    lone.broker.events.ends.before.inherit(READERS[0], 1, estate(frames[2], frames[4]))
     lone.publish(frames, alone)
-    got = {session: [each.sequence for each, _, _ in found] for session, found in lone.delivered.items()}
+    found = {session: [each.sequence for each, _, _ in those] for session, those in lone.delivered.items()}
     everything = [1, 2, 3, 4, 5, 6, 7]
-    assert got == {READERS[0]: [1, 2, 4, 6, 7], READERS[1]: everything, READERS[2]: everything}
+    assert found == {READERS[0]: [1, 2, 4, 6, 7], READERS[1]: everything, READERS[2]: everything}
 
 
-def test_what_is_inherited_goes_with_the_session() -> None:
-    host = Host()
-    host.reader(HEIR)
+@pytest.mark.parametrize("given", [ClientDown(HEIR), Unsubscribe(HEIR, 1)])
+def test_what_is_inherited_goes_with_the_subscription(given: ClientDown | Unsubscribe) -> None:
+    host, up = end(HEIR)
     before = host.events.ends.before
-    before.inherit(HEIR, FORMER, keys(3), {})
-    assert before.ids == 3
-    host.handle(ClientDown(HEIR), 0)
-    assert before.ids == 0
-    assert not before
+    before.inherit(HEIR, 1, estate(here(3)))
+    assert before.size == 2
+    assert before.concerns(*ids_of(here(3))[0])
+    host.handle(given, 0)
+    assert before.size == 0
+    assert not before.heirs
+    assert not before.concerns(*ids_of(here(3))[0])
+    assert delivered([*up.hand(here(3)), *host.sync()]) == []
 
 
-def test_the_ids_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who inherited first loses first, and never who comes just now; whose events were had stays known."""
+def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who inherited first loses first, ids before places, and never who comes just now, also of one session."""
     monkeypatch.setattr("veena.core.had_before.MAX_IDS", 10)
     before = HadBefore()
-    for session in (1, 2, 3):
-        before.inherit(session, -session, keys(4, session), {("p", session, 0): (7, 3)})
-    assert before.ids == 8
-    nobody: frozenset[int] = frozenset()
-    assert [before.has(session, (), (b"p", session, 7, 0), nobody) for session in (1, 2, 3)] == [False, True, True]
-    assert before.has(1, (), None, frozenset([-1]))
-    assert before.is_plain(1, ("p", 1, 0), (7, 0))
-    before.inherit(2, -4, keys(12, 4), {})
-    assert before.ids == 16, "the newest is held whole"
-    assert before.has(2, (), (b"p", 2, 7, 0), nobody)
-    for former in range(2 * MAX_FORMERS):
-        before.inherit(2, -100 - former, (), {})
-    assert [before.has(2, (), None, frozenset([each])) for each in (-4, -100 - MAX_FORMERS)] == [False, True]
+    for subscription, publisher in enumerate("abc"):
+        before.inherit(1, subscription, many(4, publisher))
+    assert before.size == 1 + 4 + 4
+    estates = before.heirs[1]
+    assert [each.has((name.encode(), 1, 7, 0), NOBODY) for name, each in zip("abc", estates.values(), strict=True)] == [
+        False, True, True,
+    ]  # fmt: skip
+    assert estates[0].has((b"a", 1, 7, 0), frozenset([FORMER])), "whose events were had stays known"
+    stream = ("a", 1, 0)
+    assert estates[0].mark(((stream, (7, 1)), (stream, (7, 1)))) == LATE | REDELIVERED
+    before.inherit(2, 0, many(12, "d"))
+    assert before.size == 12, "the newest is held whole, and nothing else"
+    for number in range(100):
+        before.inherit(3, number % 3, many(1, f"p{number}"))
+        assert before.size <= 10
     for session in (1, 2, 3):
         before.detach(session)
-    assert before.ids == 0
+    assert before.size == 0
+
+
+def test_streams_of_those_who_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One subscription stays for good, others come and go."""
+    monkeypatch.setattr("veena.core.had_before.MAX_IDS", 10)
+    before = HadBefore()
+    before.inherit(1, 1, many(2, "stays"))
+    for number in range(1000):
+        before.inherit(2, 1, many(2, f"p{number}"))
+        assert before.concerns(("stays", 1, 0), (7, 2))
+        assert before.concerns((f"p{number}", 1, 0), (7, 2))
+        before.detach(2)
+    assert sum(before.concerns((f"p{number}", 1, 0), (7, 2)) for number in range(1000)) <= 20
 
 
 def test_what_a_client_says_of_itself_is_told_apart_by_stream() -> None:
     """DUP-02: the last place of a stream, and single events that it had before their time."""
-    before, stream = HadBefore(), ("p", 1, 0)
-    before.attach(1, {stream: (7, 3)}, frozenset([(("q", 1, 0), (9, 9))]))
-    nobody: frozenset[int] = frozenset()
-    assert before.has(1, ((stream, (7, 3)),), None, nobody)
-    assert not before.has(1, ((stream, (7, 4)),), None, nobody)
-    assert before.has(1, ((("q", 1, 0), (9, 9)),), None, nobody)
-    assert not before.has(1, ((("q", 1, 0), (9, 8)),), None, nobody)
-    assert not before.has(2, ((stream, (7, 3)),), None, nobody)
-    assert not before.is_plain(1, stream, (8, 0))
-    assert before.is_plain(1, ("r", 1, 0), (8, 0))
+    before, stream, other = HadBefore(), ("p", 1, 0), ("q", 1, 0)
+    before.attach(1, {stream: (7, 3)}, frozenset([(other, (9, 9))]))
+
+    def is_new(*where: tuple[tuple[str, int, int], tuple[int, int]]) -> bool:
+        return before.is_new_to(1, (where[0], where[-1]))
+
+    assert not is_new((stream, (7, 3)))
+    assert is_new((stream, (7, 4)))
+    assert not is_new((("p", 2, 0), (8, 1)), (stream, (7, 3)))
+    assert not is_new((other, (9, 9)))
+    assert is_new((other, (9, 8)))

@@ -12,6 +12,7 @@ from veena.address import Address
 from veena.core.disk import Disk, Entry, EventKey, Place, Registered, Stream
 from veena.core.event_frame import EventFrame
 from veena.core.flight import event_key
+from veena.core.had_before import Estate
 from veena.core.inbox import Inbox, Reader
 from veena.matching.engine import Constraint
 
@@ -107,6 +108,13 @@ class Durable:
     @property
     def is_here(self) -> bool:
         return self.state in (HOME, OPEN, ARRIVING)
+
+    def estate(self) -> Estate:
+        """What the subscription of its one reader has had, when it goes on by itself."""
+        (reader,) = self.readers.values()
+        parts = (self.moved_keys, self.live_keys)
+        is_whole = all(len(part) < MAX_REMEMBERED for part in parts)
+        return Estate(-self.number, parts, is_whole, reader.had, reader.originals)
 
     def registration(self) -> Registered:
         return Registered(

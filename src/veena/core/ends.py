@@ -175,9 +175,10 @@ class Ends:
         if self._gather_until_ns is not None and like.reliable:
             return False
         place = (like.timestamp, first)
-        if not self._is_new(stream, place):
+        if not self._is_new(stream, place) or self.before.concerns(stream, place):
             return False
-        return not self.before or all(self.before.is_plain(each, stream, place) for each, _ in receivers)
+        presented = self.before.presented
+        return not presented or not any(stream in presented.get(each, ()) for each, _ in receivers)
 
     def hand_over_plain(
         self,
@@ -347,13 +348,6 @@ class Ends:
         now_ns: int,
     ) -> None:
         """Hand an event to those of its receivers who have not had it, under this id or its first."""
-        if self.before and not frame.late:
-            overtaken = {s: found for s, found in receivers.items() if self.before.is_overtaken(s, stream, place)}
-            if overtaken:
-                self._hand_over(flight, frame.late_copy(), stream, place, overtaken, now_ns)
-                receivers = {session: found for session, found in receivers.items() if session not in overtaken}
-                if not receivers:
-                    return
         original = frame.section.original
         first = (stream, place)
         if original is not None:
@@ -361,12 +355,14 @@ class Ends:
             if first[1] <= self._forgotten.get(first[0], (-1, -1)):
                 receivers = {}
         handed = frozenset(self._handed(*first) or ())
-        fresh = {session: found for session, found in receivers.items() if session not in handed}
-        if self.before:
-            ids, key = ((stream, place), first), first_key(frame) if self.before.ids else None
-            fresh = {
-                session: found for session, found in fresh.items() if not self.before.has(session, ids, key, handed)
-            }
+        ids, said = ((stream, place), first), self.before.said
+        fresh = {
+            session: subscriptions
+            for session, subscriptions in receivers.items()
+            if session not in handed and (session not in said or self.before.is_new_to(session, ids))
+        }
+        if self.before.heirs:
+            fresh = self.before.without_had(fresh, first_key(frame), handed)
         if self._records.is_on and len(fresh) != len(receivers):
             for session in receivers:
                 if session not in fresh and session != MYSELF:
@@ -391,11 +387,14 @@ class Ends:
             fresh = self._inward(frame, fresh, now_ns)
             if not fresh:
                 return
-        if self.outlet.clogged:
-            fresh = self.outlet.withhold(flight, frame, fresh, now_ns)
-            if not fresh:
-                return
-        self._effects.append(Deliver(frame, tuple((s, tuple(found)) for s, found in fresh.items())))
+        for mark, those in self.before.by_mark(fresh, ids).items() if self.before.heirs else ((0, fresh),):
+            marked = frame
+            if mark & ~frame.flags:
+                marked = frame.late_copy()
+                marked.flags |= mark
+            left = self.outlet.withhold(flight, marked, those, now_ns) if self.outlet.clogged else those
+            if left:
+                self._effects.append(Deliver(marked, tuple((s, tuple(found)) for s, found in left.items())))
 
     def _inward(self, frame: EventFrame, fresh: dict[int, list[int]], now_ns: int) -> dict[int, list[int]]:
         """Take what is for this broker itself and for durable subscriptions; who else is handed it now."""

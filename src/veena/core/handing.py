@@ -111,7 +111,7 @@ class Handing:
         self.handed += 1
         if durable.is_passing:  # nobody acknowledges what goes with its session
             inbox.pass_over(offset)
-            return frame if reader.follows(*ids_of(frame)[0]) else frame.late_copy()
+            return frame if reader.follows(ids_of(frame)) else frame.late_copy()
         ids = ids_of(frame)
         again = (inbox.hand(offset, key) and not is_new) or reader.may_have_got(ids)
         is_late = reader.is_past(frame.late, *ids[0]) or _is_overtaken(durable, inbox, *ids[0])

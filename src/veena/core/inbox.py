@@ -38,6 +38,8 @@ class Reader:
     is_manual: bool = False
     #: By publisher and lane, the latest two incarnations of which such an application had something, the last first.
     latest: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    #: Of one that waits for its past: the last place of each stream of which it had something under another id.
+    originals: dict[Stream, Place] = field(default_factory=dict)
     is_reading: bool = False
 
     def presents(self, had: Mapping[Stream, Place], skips: frozenset[tuple[Stream, Place]], is_manual: bool) -> None:
@@ -51,9 +53,12 @@ class Reader:
         """Whether an event is out of its order for this reader, whether it was marked before or not."""
         return is_late or place <= self.had.get(stream, (-1, -1))
 
-    def follows(self, stream: Stream, place: Place) -> bool:
+    def follows(self, ids: Sequence[tuple[Stream, Place]]) -> bool:
         """Note an event that is handed over; whether it is in its order. What came by itself may be older than what the
         past gave, where it is older than the past that was asked for."""
+        stream, place = ids[0]
+        for original, at in ids[1:]:
+            self.originals[original] = max(at, self.originals.get(original, at))
         last = self.had.get(stream, (-1, -1))
         self.had[stream] = max(place, last)
         return place > last

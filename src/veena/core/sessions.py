@@ -9,7 +9,6 @@ A client's mistake costs it one refusal, which names what is wrong; nothing else
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 
 from veena.address import Address
 from veena.core.boundary import (
@@ -163,6 +162,7 @@ class Sessions:
             key = (given.session, given.subscription)
             if self._profiles.records.is_on:
                 self._profiles.records.left_group(*key, now_ns)
+            self._ends.before.unsubscribe(*key)
             return self.durables.detach(*key, now_ns) or self.shared.leave(*key, now_ns)
         elif isinstance(given, Acknowledge):
             if not self.shared.acknowledge(given, now_ns):
@@ -203,8 +203,7 @@ class Sessions:
             if is_there and durable.is_read and not self.pasts.is_open(durable):
                 ((session, subscription),) = durable.readers
                 given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
-                ids = chain(durable.moved_keys, durable.live_keys)
-                self._ends.before.inherit(session, -durable.number, ids, durable.moved_last)
+                self._ends.before.inherit(session, subscription, durable.estate())
                 self.durables.remove(durable, now_ns)
                 self._plain(given, now_ns, was_accepted=True)
         return bool(passing)
