@@ -1,0 +1,143 @@
+"""One subscription with `since` from its question to long after: whatever comes out of logs, by itself, out of backlogs
+or again under another id, it gets each event once, and what is out of order says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.core.scripted_events import CODEC, Host, event_copy, mate, mates, patient, peer
+from tests.core.scripted_peer import HOST
+from veena.core.boundary import Deliver, DeliverBurst, Effect, LogRead, Read, Subscribe
+from veena.core.durable import ARRIVING, OPEN, Durable
+from veena.core.event_frame import BACKLOG, EventFrame
+from veena.core.post_messages import Past, encode_message
+from veena.core.settings import SECOND_NS
+from veena.core.whereabouts import broker_id
+from veena.event import Event, EventId
+
+SESSION, FAR = 7, mate(1)
+EVENTS = 8
+#: The incarnations under which the publisher sent events first, and repeats some of them.
+FIRST, SECOND = 1, 2
+
+
+def frame(number: int, incarnation: int = FIRST) -> EventFrame:
+    original = None if incarnation == FIRST else (FIRST, 1, number)
+    return event_copy(number, mates(HOST[-1]), incarnation=incarnation, original=original)
+
+
+class Life:
+    """The subscription at its broker, and a far broker that answers for its log when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        #: Incarnation, number and mark of what the client was handed.
+        self.got: list[tuple[int, int, bool]] = []
+        self._host = Host(patient())
+        self._up = peer(self._host, FAR[-1])
+        self._posts = 0
+        self.before = self._host.events.ends.before
+        self._host.attach(SESSION, "client")
+        self._heed(self._host.handle(Subscribe(SESSION, 1, "topic", "quotes", 4, since_ns=0), 0))
+
+    def _heed(self, effects: list[Effect]) -> None:
+        effects = [*effects, *self._host.sync(self.now_ns)]
+        while effects:
+            effect = effects.pop(0)
+            if isinstance(effect, Deliver | DeliverBurst):
+                frames = [effect.frame] if isinstance(effect, Deliver) else effect.burst.frames()
+                self.got += [(each.incarnation, each.sequence, each.late) for each in frames]
+            elif isinstance(effect, Read):
+                found = [each for each in self._host.kept.entries if each.offset >= effect.offset]
+                found = [each for each in found if not effect.inbox or effect.inbox in each.inboxes]
+                effects += self._host.handle(LogRead(effect.ticket, tuple(found[: effect.limit])), self.now_ns)
+            effects += self._host.sync(self.now_ns)
+
+    def wait(self, seconds: int) -> None:
+        until_ns = self.now_ns + seconds * SECOND_NS
+        while (due_ns := self._host.next_wakeup()) is not None and due_ns <= until_ns:
+            self.now_ns = max(self.now_ns + 1, due_ns)
+            self._heed(self._host.tick(self.now_ns))
+        self.now_ns = until_ns
+
+    @property
+    def passing(self) -> Durable | None:
+        return next(iter(self._host.events.sessions.durables.all.values()), None)
+
+    @property
+    def state(self) -> str:
+        return "" if self.passing is None else self.passing.state
+
+    def come(self, given: EventFrame) -> None:
+        """An event comes by itself."""
+        self._heed(self._up.hand(given, now_ns=self.now_ns))
+
+    def answer(self, given: EventFrame) -> None:
+        """One comes out of the far broker's log."""
+        assert self.passing is not None
+        self._posts += 1
+        message = Past(self.passing.number, CODEC.encode(given, 0))
+        post = Event(to=(broker_id(HOST),), headers={"veena": "Past"}, body=encode_message(message))
+        stamped = replace(post, event_id=EventId(broker_id(FAR), 1, 1, self._posts), timestamp_ns=1)
+        self.come(CODEC.frame(stamped, reliable=True, origin=FAR, to_serve=mates(HOST[-1])))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_event_once_and_marked_where_it_is_out_of_order(seed: int) -> None:
+    """DUP-02, I1, I3: while its past is asked for, after it was told that it has it, and as an ordinary one."""
+    chance, life = Random(seed), Life()
+    last, came, states = {FIRST: 0, SECOND: 0}, set[int](), list[str]()
+    for seconds in (11, 11, 40, 1):
+        life.wait(seconds)
+        states.append(life.state)
+        for _ in range(chance.randrange(6)):
+            number, incarnation = chance.randint(1, EVENTS), chance.choice((FIRST, SECOND))
+            given = frame(number, incarnation)
+            came.add(number)
+            if life.state and chance.random() < 0.6:
+                life.answer(given)
+                continue
+            given.flags |= BACKLOG if number <= last[incarnation] else 0
+            last[incarnation] = max(number, last[incarnation])
+            life.come(given)
+    life.wait(60)
+    assert states == [ARRIVING, OPEN, "", ""]
+    assert sorted(number for _, number, _ in life.got) == sorted(came)
+    highest = {FIRST: 0, SECOND: 0}
+    for incarnation, number, is_late in life.got:
+        assert is_late or number > highest[incarnation], life.got
+        highest[incarnation] = max(number, highest[incarnation])
+
+
+def test_what_a_late_answer_overtook_is_marked_long_after() -> None:
+    """I3: 3 comes out of a log when the client was told already; 2 is older than the past, and comes by itself."""
+    life = Life()
+    life.wait(22)
+    assert life.state == OPEN
+    life.answer(frame(3))
+    life.wait(60)
+    assert life.state == ""
+    for number in (2, 3, 4):
+        life.come(frame(number))
+    assert life.got == [(FIRST, 3, False), (FIRST, 2, True), (FIRST, 4, False)]
+
+
+def test_events_that_come_together_are_looked_at_where_one_was_had_as_a_repetition() -> None:
+    """DUP-02: the log had 3 under its second id; as far as that, its first stream is not taken for new."""
+    life = Life()
+    life.wait(11)
+    life.answer(frame(3, SECOND))
+    life.wait(60)
+    lane = frame(3).lane_number
+    found = {
+        (incarnation, number)
+        for incarnation in (FIRST, SECOND)
+        for number in range(1, EVENTS)
+        if life.before.concerns(("p", incarnation, lane), (1, number))
+    }
+    assert found == {(incarnation, number) for incarnation in (FIRST, SECOND) for number in (1, 2, 3)}
+    life.come(frame(3))
+    assert life.got == [(SECOND, 3, False)]
