@@ -15,6 +15,8 @@ from veena.core.had_before import Estate, HadBefore
 
 HEIR, OTHER, FORMER = 1, 2, -5
 NOBODY: frozenset[int] = frozenset()
+#: A place in a stream of somebody else.
+EARLIER = ("other", 1, 0), (1, 1)
 
 
 def here(sequence: int, **how: object) -> EventFrame:
@@ -27,10 +29,10 @@ def estate(*frames: EventFrame, is_whole: bool = True) -> Estate:
     return Estate(FORMER, (keys, {}), is_whole, dict(ids_of(frame)[0] for frame in frames), {})
 
 
-def many(count: int, publisher: str) -> Estate:
-    """An estate of so many ids and places."""
-    keys: dict[EventKey, None] = {(publisher.encode(), 1, 7, sequence): None for sequence in range(count - 1)}
-    return Estate(FORMER, (keys,), True, {(publisher, 1, 0): (7, count)}, {})
+def many(count: int, publisher: str, former: int) -> Estate:
+    """An estate of so many ids."""
+    keys: dict[EventKey, None] = {(publisher.encode(), 1, 7, sequence): None for sequence in range(count)}
+    return Estate(former, (keys,), True, {(publisher, 1, 0): (7, count)}, {})
 
 
 def end(*sessions: int) -> tuple[Host, EventPeer]:
@@ -66,14 +68,15 @@ def test_an_heir_gets_what_it_has_not_had_and_late_what_its_past_overtook(others
 
 
 def test_another_subscription_of_the_same_session_has_not_had_it() -> None:
-    """I1: 3 came out of a log to the second subscription alone; then a backlog brings it for the first."""
+    """I1, I3: 3 came out of a log to the second subscription alone; a backlog brings it, and 2, for the first."""
     host, up = end(HEIR)
     host.handle(Subscribe(HEIR, 2, "topic", "quotes", 4), 0)
     host.events.ends.before.inherit(HEIR, 2, estate(here(3)))
-    third = here(3)
-    third.flags |= BACKLOG
-    found = got([*up.hand(third, here(4)), *host.sync()])
-    assert found == {(HEIR, 1): [(3, 0), (4, 0)], (HEIR, 2): [(4, 0)]}
+    frames = [here(2), here(3), here(4)]
+    for each in frames[:2]:
+        each.flags |= BACKLOG
+    found = got([*up.hand(*frames), *host.sync()])
+    assert found == {(HEIR, 1): [(2, 0), (3, 0), (4, 0)], (HEIR, 2): [(2, LATE), (4, 0)]}
 
 
 def test_an_heir_is_not_handed_the_original_of_what_came_as_a_repetition() -> None:
@@ -118,50 +121,57 @@ def test_what_is_inherited_goes_with_the_subscription(given: ClientDown | Unsubs
     host, up = end(HEIR)
     before = host.events.ends.before
     before.inherit(HEIR, 1, estate(here(3)))
-    assert before.size == 2
+    assert (before.ids, before.places) == (1, 1)
     assert before.concerns(*ids_of(here(3))[0])
     host.handle(given, 0)
-    assert before.size == 0
+    assert (before.ids, before.places) == (0, 0)
     assert not before.heirs
     assert not before.concerns(*ids_of(here(3))[0])
     assert delivered([*up.hand(here(3)), *host.sync()]) == []
 
 
-def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who inherited first loses first, ids before places, and never who comes just now, also of one session."""
-    monkeypatch.setattr("veena.core.had_before.MAX_IDS", 10)
+def test_the_ids_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who inherited first loses first, and never who comes just now, also of one session. Places stay."""
+    monkeypatch.setattr("veena.core.had_before.MAX_IDS", 8)
     before = HadBefore()
-    for subscription, publisher in enumerate("abc"):
-        before.inherit(1, subscription, many(4, publisher))
-    assert before.size == 1 + 4 + 4
+    for number, publisher in enumerate("abc"):
+        before.inherit(1, number, many(3, publisher, -number))
+    assert (before.ids, before.places) == (6, 3)
     estates = before.heirs[1]
-    assert [each.has((name.encode(), 1, 7, 0), NOBODY) for name, each in zip("abc", estates.values(), strict=True)] == [
-        False, True, True,
-    ]  # fmt: skip
-    assert estates[0].has((b"a", 1, 7, 0), frozenset([FORMER])), "whose events were had stays known"
+    assert [estates[at].has((name.encode(), 1, 7, 0), NOBODY) for at, name in enumerate("abc")] == [False, True, True]
+    assert estates[0].has((b"a", 1, 7, 0), frozenset([0])), "whose events were had stays known"
+    before.inherit(2, 0, many(12, "d", -3))
+    assert (before.ids, before.places) == (12, 4), "the newest is held whole"
     stream = ("a", 1, 0)
     assert estates[0].mark(((stream, (7, 1)), (stream, (7, 1)))) == LATE | REDELIVERED
-    before.inherit(2, 0, many(12, "d"))
-    assert before.size == 12, "the newest is held whole, and nothing else"
-    for number in range(100):
-        before.inherit(3, number % 3, many(1, f"p{number}"))
-        assert before.size <= 10
-    for session in (1, 2, 3):
+    for session in (1, 2):
         before.detach(session)
-    assert before.size == 0
+    assert (before.ids, before.places) == (0, 0)
 
 
-def test_streams_of_those_who_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One subscription stays for good, others come and go."""
-    monkeypatch.setattr("veena.core.had_before.MAX_IDS", 10)
+def test_the_places_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subscriptions that inherited long ago are ordinary ones; the streams of those who are gone are forgotten."""
+    monkeypatch.setattr("veena.core.had_before.MAX_PLACES", 10)
     before = HadBefore()
-    before.inherit(1, 1, many(2, "stays"))
     for number in range(1000):
-        before.inherit(2, 1, many(2, f"p{number}"))
-        assert before.concerns(("stays", 1, 0), (7, 2))
-        assert before.concerns((f"p{number}", 1, 0), (7, 2))
-        before.detach(2)
-    assert sum(before.concerns((f"p{number}", 1, 0), (7, 2)) for number in range(1000)) <= 20
+        before.inherit(number % 100, number, many(2, f"p{number}", -number))
+        assert before.concerns((f"p{number}", 1, 0), (7, 0))
+        assert before.has_heirs((EARLIER, EARLIER), frozenset([-number]))
+        assert (before.ids, before.places) == (2 * min(number + 1, 10), min(number + 1, 10))
+    assert sum(before.concerns((f"p{number}", 1, 0), (7, 0)) for number in range(1000)) <= 20
+    assert not before.has_heirs((EARLIER, EARLIER), frozenset([-1]))
+
+
+def test_nobody_looks_for_heirs_of_what_nobody_inherited() -> None:
+    """It costs nothing where streams go on after what was had."""
+    before = HadBefore()
+    before.inherit(1, 1, many(3, "p", FORMER))
+    stream = ("p", 1, 0)
+    assert before.has_heirs(((stream, (7, 3)), (stream, (7, 3))), NOBODY)
+    assert not before.has_heirs(((stream, (7, 4)), (stream, (7, 4))), NOBODY)
+    assert before.has_heirs((EARLIER, (stream, (7, 2))), NOBODY), "a repetition"
+    assert before.has_heirs((EARLIER, EARLIER), frozenset([3, FORMER]))
+    assert not before.has_heirs((EARLIER, EARLIER), frozenset([3]))
 
 
 def test_what_a_client_says_of_itself_is_told_apart_by_stream() -> None:

@@ -10,15 +10,27 @@ import pytest
 
 from tests.core.scripted_events import CODEC, Host, event_copy, mate, mates, patient, peer
 from tests.core.scripted_peer import HOST
-from veena.core.boundary import Deliver, DeliverBurst, Effect, LogRead, Read, Subscribe
+from veena.core.boundary import (
+    ClientRefused,
+    Deliver,
+    DeliverBurst,
+    Effect,
+    Input,
+    LogRead,
+    Read,
+    Subscribe,
+    Unsubscribe,
+)
 from veena.core.durable import ARRIVING, OPEN, Durable
 from veena.core.event_frame import BACKLOG, EventFrame
 from veena.core.post_messages import Past, encode_message
+from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import SECOND_NS
 from veena.core.whereabouts import broker_id
 from veena.event import Event, EventId
 
 SESSION, FAR = 7, mate(1)
+SINCE = Subscribe(SESSION, 1, "topic", "quotes", 4, since_ns=0)
 EVENTS = 8
 #: The incarnations under which the publisher sent events first, and repeats some of them.
 FIRST, SECOND = 1, 2
@@ -41,7 +53,7 @@ class Life:
         self._posts = 0
         self.before = self._host.events.ends.before
         self._host.attach(SESSION, "client")
-        self._heed(self._host.handle(Subscribe(SESSION, 1, "topic", "quotes", 4, since_ns=0), 0))
+        self.give(SINCE)
 
     def _heed(self, effects: list[Effect]) -> None:
         effects = [*effects, *self._host.sync(self.now_ns)]
@@ -70,6 +82,11 @@ class Life:
     @property
     def state(self) -> str:
         return "" if self.passing is None else self.passing.state
+
+    def give(self, given: Input) -> list[Effect]:
+        effects = self._host.handle(given, self.now_ns)
+        self._heed(effects)
+        return effects
 
     def come(self, given: EventFrame) -> None:
         """An event comes by itself."""
@@ -141,3 +158,36 @@ def test_events_that_come_together_are_looked_at_where_one_was_had_as_a_repetiti
     assert found == {(incarnation, number) for incarnation in (FIRST, SECOND) for number in (1, 2, 3)}
     life.come(frame(3))
     assert life.got == [(SECOND, 3, False)]
+
+
+def test_what_expired_before_its_client_had_it_is_new_when_it_is_repeated() -> None:
+    """Its client did not read while 3 came out of a log, with a time to live; its repetition has none."""
+    life = Life()
+    life.wait(11)
+    life.give(SessionClogged(SESSION))
+    mortal = frame(3)
+    mortal.ttl_ms = 2000
+    life.answer(mortal)
+    life.wait(40)
+    life.give(SessionClear(SESSION))
+    life.wait(1)
+    assert life.state == ""
+    assert life.got == []
+    life.come(frame(3, SECOND))
+    assert life.got == [(SECOND, 3, False)]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("given", [SINCE, replace(SINCE, since_ns=None), replace(SINCE, since_ns=None, durable="d")])
+def test_a_number_is_used_once_while_the_past_is_asked_for_and_after(given: Subscribe, is_over: bool) -> None:
+    """Of every kind: it used to be refused when the past was there, and its client got nothing more."""
+    life = Life()
+    life.wait(80 if is_over else 5)
+    (refused,) = life.give(given)
+    assert isinstance(refused, ClientRefused)
+    assert refused.reason == "subscription 1: the session has one of this number already"
+    life.wait(80)
+    life.come(frame(1))
+    assert life.got == [(FIRST, 1, False)]
+    life.give(Unsubscribe(SESSION, 1))
+    assert not any(isinstance(effect, ClientRefused) for effect in life.give(given))

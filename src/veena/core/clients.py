@@ -280,6 +280,10 @@ class Clients:
             raise LocalProtocolError(f"session {session} is not open")
         return found.client_id
 
+    def has(self, session: int, subscription: int) -> bool:
+        found = self._sessions.get(session)
+        return found is not None and subscription in found.subscriptions
+
     def matching(self, event: Event, origin: Address) -> dict[int, list[int]]:
         """The sessions that an event published at `origin` is for, each with its matching subscriptions; an addressee
         has none."""

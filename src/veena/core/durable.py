@@ -116,6 +116,11 @@ class Durable:
         is_whole = all(len(part) < MAX_REMEMBERED for part in parts)
         return Estate(-self.number, parts, is_whole, reader.had, reader.originals)
 
+    def was_not_handed(self, key: EventKey) -> None:
+        """What was kept for it is gone before its reader had it: should that be repeated, it is new."""
+        self.moved_keys.pop(key, None)
+        self.live_keys.pop(key, None)
+
     def registration(self) -> Registered:
         return Registered(
             self.number,

@@ -134,7 +134,7 @@ class Durables:
         name = given.durable or f"~past/{given.session}/{given.subscription}"
         if not 0 < len(name) <= MAX_NAME or not name.isprintable() or (name.startswith(INTERNAL) and not is_passing):
             raise LocalProtocolError(f"durable name {name[:80]!r}: expected 1 to {MAX_NAME} printable characters")
-        if (given.session, given.subscription) in self._readers:
+        if self.is_read(given.session, given.subscription):
             raise LocalProtocolError(f"subscription {given.subscription} of {client_id}: the number is in use")
         durable = self.here.get((client_id, name))
         if durable is None:
@@ -382,6 +382,9 @@ class Durables:
             if not (durable.is_here and self.was_handed(ids_of(frame)[-1], -durable.number)):
                 return False
         return is_late or not durable.is_below_floor(frame)
+
+    def is_read(self, session: int, subscription: int) -> bool:
+        return (session, subscription) in self._readers
 
     def named(self, key: Key) -> list[Durable]:
         """A client's subscription of a name as it is here, and as it was when it left, oldest first."""

@@ -361,7 +361,8 @@ class Ends:
             for session, subscriptions in receivers.items()
             if session not in handed and (session not in said or self.before.is_new_to(session, ids))
         }
-        if self.before.heirs:
+        has_heirs = self.before.has_heirs(ids, handed)
+        if has_heirs:
             fresh = self.before.without_had(fresh, first_key(frame), handed)
         if self._records.is_on and len(fresh) != len(receivers):
             for session in receivers:
@@ -387,7 +388,7 @@ class Ends:
             fresh = self._inward(frame, fresh, now_ns)
             if not fresh:
                 return
-        for mark, those in self.before.by_mark(fresh, ids).items() if self.before.heirs else ((0, fresh),):
+        for mark, those in self.before.by_mark(fresh, ids).items() if has_heirs else ((0, fresh),):
             marked = frame
             if mark & ~frame.flags:
                 marked = frame.late_copy()

@@ -10,29 +10,33 @@ somebody absent may bring it. So the client's subscription inherits what it has 
 Others of the same client have not had it. What it has not had may still be older than the last event of its stream that
 it got: then it is handed over with the mark `late`.
 
-So many ids are held as `MAX_IDS` says, but for the newest subscription's. Those that inherited first lose theirs: then
-what is not later than the last of its stream is handed over as late and redelivered, since it may have been had.
+At most `MAX_IDS` ids are held, but the newest subscription's are in any case. Those that inherited first lose theirs:
+then what is not later than the last of its stream is handed over as late and redelivered, since it may have been had.
+The last places are bounded by `MAX_PLACES` in the same way; who loses these is an ordinary subscription.
 
 The invariant: what is held for a subscription, it was handed, or its client says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from veena.core.boundary import Had
 from veena.core.disk import EventKey, Place, Stream
 from veena.core.event_frame import LATE, REDELIVERED
 
-#: Ids and streams that are held for all subscriptions: about 60 MiB.
+#: Ids, and places of streams, that are held for all subscriptions: about 60 MiB each.
 MAX_IDS = 200_000
+MAX_PLACES = 200_000
 _NEVER: Place = (-1, -1)
 
 #: The places of an event: its own, and that of its original where it is a repetition, or its own again.
 Ids = tuple[tuple[Stream, Place], tuple[Stream, Place]]
 #: The subscriptions of each session that an event satisfies.
 Found = dict[int, list[int]]
+#: A session and one of its subscriptions.
+Key = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -48,9 +52,9 @@ class Estate:
     last: Mapping[Stream, Place]
     originals: Mapping[Stream, Place]
 
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.ids)) + len(self.last) + len(self.originals)
+    def count(self) -> tuple[int, int]:
+        """How many ids, and how many places."""
+        return sum(map(len, self.ids)), len(self.last) + len(self.originals)
 
     def has(self, first: EventKey, handed: frozenset[int]) -> bool:
         return self.former in handed or any(first in part for part in self.ids)
@@ -72,12 +76,15 @@ class HadBefore:
         self.said: dict[int, tuple[Had, frozenset[tuple[Stream, Place]]]] = {}
         #: The streams in that.
         self.presented: dict[int, frozenset[Stream]] = {}
-        #: By session and subscription, who inherited last at the end.
+        #: By session and subscription.
         self.heirs: dict[int, dict[int, Estate]] = {}
-        self._order: dict[tuple[int, int], None] = {}
-        #: Up to where any of them may have had something of a stream.
+        #: How many ids and places they hold, who inherited first at the front.
+        self._ids: dict[Key, int] = {}
+        self._places: dict[Key, int] = {}
+        self.ids = self.places = 0
+        #: The sessions that they go on for, and up to where any of them may have had something of a stream.
+        self._formers: dict[int, None] = {}
         self._concerned: dict[Stream, Place] = {}
-        self.size = 0
 
     # --- what clients say ---
 
@@ -96,42 +103,39 @@ class HadBefore:
     def inherit(self, session: int, subscription: int, estate: Estate) -> None:
         self.unsubscribe(session, subscription)
         self.heirs.setdefault(session, {})[subscription] = estate
-        self._order[session, subscription] = None
-        self.size += estate.size
+        self._formers[estate.former] = None
         self._note(estate)
-        self._bound()
-        if len(self._concerned) > 2 * MAX_IDS:  # most of it is of subscriptions that are gone
+        key, (ids, places) = (session, subscription), estate.count()
+        while self._ids and self.ids > MAX_IDS - ids:
+            self._forget_ids(next(iter(self._ids)))
+        while self._places and self.places > MAX_PLACES - places:
+            self.unsubscribe(*next(iter(self._places)))
+        self._ids[key], self._places[key] = ids, places
+        self.ids, self.places = self.ids + ids, self.places + places
+        if len(self._concerned) > 2 * MAX_PLACES:  # most of it is of subscriptions that are gone
             self._concerned.clear()
-            for key in self._order:
-                self._note(self.heirs[key[0]][key[1]])
+            for each in self._places:
+                self._note(self.heirs[each[0]][each[1]])
 
     def _note(self, estate: Estate) -> None:
         for part in (estate.last, estate.originals):
             for stream, place in part.items():
                 self._concerned[stream] = max(place, self._concerned.get(stream, place))
 
-    def _bound(self) -> None:
-        for each in self._older():
-            self.size -= each.size
-            each.ids, each.is_whole = (), False
-            self.size += each.size
-        for each in self._older():
-            self.size -= each.size
-            each.last, each.originals = {}, {}
-
-    def _older(self) -> Iterator[Estate]:
-        """All but the newest while there is too much, the oldest first."""
-        for session, subscription in list(self._order)[:-1] if self.size > MAX_IDS else ():
-            if self.size <= MAX_IDS:
-                return
-            yield self.heirs[session][subscription]
+    def _forget_ids(self, key: Key) -> None:
+        estate = self.heirs[key[0]][key[1]]
+        estate.ids, estate.is_whole = (), False
+        self.ids -= self._ids.pop(key)
 
     def unsubscribe(self, session: int, subscription: int) -> None:
+        """It is over, or an ordinary one from now on."""
         estate = self.heirs.get(session, {}).pop(subscription, None)
         if estate is None:
             return
-        self.size -= estate.size
-        del self._order[session, subscription]
+        key = (session, subscription)
+        self.ids -= self._ids.pop(key, 0)
+        self.places -= self._places.pop(key)
+        del self._formers[estate.former]
         if not self.heirs[session]:
             del self.heirs[session]
         if not self.heirs:
@@ -147,27 +151,34 @@ class HadBefore:
         """Whether somebody may have inherited something of a stream that is not before a place."""
         return place <= self._concerned.get(stream, _NEVER)
 
+    def has_heirs(self, ids: Ids, handed: frozenset[int]) -> bool:
+        """Whether somebody may have inherited an event, or a later one, that these sessions were handed."""
+        if not self.heirs:
+            return False
+        return self.concerns(*ids[0]) or self.concerns(*ids[1]) or any(each in self._formers for each in handed)
+
     def without_had(self, found: Found, first: EventKey, handed: frozenset[int]) -> Found:
         """Who is left when subscriptions go that have had an event."""
-        left = dict(found)
-        for session, estates in self._heirs_among(found):
-            numbers = [each for each in found[session] if each not in estates or not estates[each].has(first, handed)]
-            if numbers or not found[session]:  # what is addressed to a client satisfies no subscription
+        left: Found = {}
+        for session, numbers in found.items():
+            estates = self.heirs.get(session)
+            if estates is None or not numbers:  # what is addressed to a client satisfies no subscription
                 left[session] = numbers
-            else:
-                del left[session]
+                continue
+            new = [each for each in numbers if each not in estates or not estates[each].has(first, handed)]
+            if new:
+                left[session] = new
         return left
-
-    def _heirs_among(self, found: Found) -> list[tuple[int, dict[int, Estate]]]:
-        return [(session, self.heirs[session]) for session in found if session in self.heirs]
 
     def by_mark(self, found: Found, ids: Ids) -> dict[int, Found]:
         """The same by the marks that an event needs."""
-        sorted_: dict[int, Found] = {0: dict(found)}
-        for session, estates in self._heirs_among(found):
-            mark = 0
-            for each in found[session]:
-                mark |= estates[each].mark(ids) if each in estates else 0
-            if mark:
-                sorted_.setdefault(mark, {})[session] = sorted_[0].pop(session)
-        return sorted_
+        marked: dict[int, Found] = {0: {}}
+        for session, numbers in found.items():
+            estates = self.heirs.get(session)
+            if estates is None or not numbers:
+                marked[0][session] = numbers
+                continue
+            for each in numbers:
+                mark = estates[each].mark(ids) if each in estates else 0
+                marked.setdefault(mark, {}).setdefault(session, []).append(each)
+        return marked

@@ -200,6 +200,8 @@ class Handing:
             return frame.copy(frame.to_serve, frame.served, left_ms)
         if not inbox.is_acknowledged(entry.offset):
             self.expired += 1
+            if durable.is_passing:
+                durable.was_not_handed(first_key(frame))
             self._pass_over(durable, inbox, entry.offset, event_key(frame))
         return None
 

@@ -126,11 +126,20 @@ class Sessions:
     def client(self, given: ClientInput, now_ns: int) -> None:
         """What a client asks for; a refusal if it cannot be."""
         try:
+            if isinstance(given, Subscribe) and self._is_taken(given):
+                raise LocalProtocolError(
+                    f"subscription {given.subscription}: the session has one of this number already"
+                )
             if not self._durable(given, now_ns):
                 self._plain(given, now_ns)
         except (LocalProtocolError, InvalidConstraint) as error:
             subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
             self._effects.append(ClientRefused(given.session, subscription, str(error)))
+
+    def _is_taken(self, given: Subscribe) -> bool:
+        """Whether its session has a subscription of the same number, ordinary or kept."""
+        key = (given.session, given.subscription)
+        return self.durables.is_read(*key) or self._profiles.clients.has(*key)
 
     def _plain(self, given: ClientInput, now_ns: int, was_accepted: bool = False) -> None:
         if isinstance(given, ClientDown):
