@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -12,6 +13,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rewrite", action="store_true", help="write what the scripts in tests/scenarios print into them as expected"
     )
 
+
+# How long an example takes is the machine's business: a busy one is no failure.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 # Under `nohup`, or in the background of a script, a process ignores these, and so would every command that tests start
 # and interrupt. A handler is not inherited as being ignored is.

@@ -36,7 +36,7 @@ def stored(adverts: list[Advertisement]) -> AdvertStore:
     return store
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(properties.filter(bool), max_size=12), conditions())
 def test_sql_through_the_index_is_a_scan(items: list[dict[str, str | bool | int | float]], condition: str) -> None:
     """DSC-04: whatever the condition, with NULLs, mixed types and NOT."""
@@ -45,7 +45,7 @@ def test_sql_through_the_index_is_a_scan(items: list[dict[str, str | bool | int 
     assert names(stored(adverts), query) == scanned(adverts, query)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(properties.filter(bool), max_size=12), trader_conditions())
 def test_a_constraint_through_the_index_is_a_scan(
     items: list[dict[str, str | bool | int | float]], condition: str
@@ -59,7 +59,7 @@ def test_a_constraint_through_the_index_is_a_scan(
     assert scanned(adverts, query) == sorted(f"ad{number}" for number, each in enumerate(items) if judge.matches(each))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(elements(), max_size=8), paths())
 def test_xpath_through_the_index_is_a_scan(documents: list[str], path: str) -> None:
     """DSC-04: paths, predicates, attributes, unions and what only libxml2 can evaluate."""
@@ -72,7 +72,7 @@ def test_xpath_through_the_index_is_a_scan(documents: list[str], path: str) -> N
     assert names(stored(adverts), query) == scanned(adverts, query)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), properties.filter(bool), st.booleans()), max_size=20), conditions())
 def test_what_was_replaced_or_removed_is_not_found(
     steps: list[tuple[int, dict[str, str | bool | int | float], bool]], condition: str

@@ -98,7 +98,7 @@ def test_queries_are_bounded() -> None:
         xpath("/a[")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(properties.filter(bool), max_size=12),
     st.sampled_from(["", " ORDER BY p", " ORDER BY p DESC, q", " ORDER BY q LIMIT 3", " LIMIT 2"]),

@@ -134,7 +134,7 @@ places = st.tuples(st.integers(0, 3), st.integers(0, 40))
 events = st.tuples(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 5)), places)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sets(events, max_size=300))
 def test_events_shown_are_the_events_that_were_had(had: set[tuple[Stream, Place]]) -> None:
     found = show(sorted(had))
@@ -142,7 +142,7 @@ def test_events_shown_are_the_events_that_were_had(had: set[tuple[Stream, Place]
     assert Decoder().feed(encode(ClientHello(1, 1, "a", skips=found), 0)) == [(0, ClientHello(1, 1, "a", skips=found))]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sets(places, max_size=200))
 def test_runs_are_as_few_as_can_be(had: set[Place]) -> None:
     runs = runs_of(sorted(had))
@@ -150,7 +150,7 @@ def test_runs_are_as_few_as_can_be(had: set[Place]) -> None:
     assert len(runs) == sum((stamp, number - 1) not in had for stamp, number in had)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(64, 95), st.binary(max_size=200))
 def test_random_payloads_are_frames_or_faults(kind: int, payload: bytes) -> None:
     """FLT-09: nothing but RemoteProtocolError, whatever comes."""

@@ -54,7 +54,7 @@ def siblings(level: int) -> list[Unit]:
     return [(*HOST[: LEVELS - level - 1], number) for number in range(FANOUT)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1500), st.integers(0, 1500), st.integers(64, 20_000), st.integers(0, 10**9))
 def test_a_folded_digest_is_wider_and_within_its_limit(many: int, few: int, limit: int, seed: int) -> None:
     """I2: hashes that become a filter, and filters of any length, let through all that they did before."""
@@ -69,7 +69,7 @@ def test_a_folded_digest_is_wider_and_within_its_limit(many: int, few: int, limi
     assert fitted(before, max(limit, size_of(before))) == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1500), st.integers(0, 1500), st.integers(64, 20_000), st.integers(64, 20_000))
 def test_folding_in_steps_is_folding_at_once(many: int, few: int, one: int, other: int) -> None:
     """A speaker and those who keep what it tells fold to the same, whatever the order: nothing is told twice for it."""
@@ -235,7 +235,7 @@ _properties = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(_texts, _properties)
 def test_what_a_constraint_is_true_of_its_atoms_let_through(text: str, properties: dict[str, Value]) -> None:
     """I2, AGG-07: whatever is joined by and, or and not; never narrower than the truth."""

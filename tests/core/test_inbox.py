@@ -84,7 +84,7 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 TestInbox = InboxMachine.TestCase
-TestInbox.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestInbox.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_the_window_is_bounded() -> None:

@@ -39,7 +39,7 @@ def small_world(draw: Callable[[int], int], fanout: int) -> World:
     return world
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), fanout=st.sampled_from(FANOUTS), joins=st.integers(1, 30), lag=st.integers(1, 12))
 def test_random_joins_are_safe_and_end(seed: int, fanout: int, joins: int, lag: int) -> None:
     """NOP-02, NOP-14, NOP-19: many joins in flight, maps that lag, messages in any order, brokers that are dead."""

@@ -96,7 +96,7 @@ def test_nop_05_nop_15_merge_renumbers_brokers_and_clients() -> None:
     assert not any(broker in world.brokers for broker in (broker.address for broker in unit.brokers))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32), size=st.integers(2, 40), extra=st.integers(0, 30))
 def test_a_renumbering_reaches_all_and_ends(seed: int, size: int, extra: int) -> None:
     """NOP-05: in any connected unit and any order of messages, each broker renames once and passes it on once."""

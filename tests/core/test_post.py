@@ -87,7 +87,7 @@ def test_what_nobody_deals_with_is_counted_and_dropped() -> None:
     assert (post.received, post.unread) == (1, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=60))
 def test_garbage_is_counted_and_dropped(body: bytes) -> None:
     """Whatever a hostile broker posts, the handler is called with a message or not at all."""
@@ -103,7 +103,7 @@ def test_garbage_is_counted_and_dropped(body: bytes) -> None:
     assert all(isinstance(message, Message) for message in heard)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(streams, st.binary(max_size=20), st.booleans())
 def test_messages_survive_the_wire(had: dict[tuple[str, int, int], tuple[int, int]], data: bytes, flag: bool) -> None:
     messages = (MOVE, Deleted("a", "b", 3), Backlog("a", "b", data, flag, not flag), End("a", "b", 1, hads(had)))

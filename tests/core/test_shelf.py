@@ -34,7 +34,7 @@ def caught_up(shelf: OwnShelf, level: int, held: Held, since: int) -> int:
     return since
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, LEVELS), st.booleans()), max_size=40),
     st.integers(1, LEVELS - 1),

@@ -101,7 +101,7 @@ def test_only_transitions_and_only_the_widest_are_told() -> None:
         cover.remove(ranges(1, 2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=14), st.randoms())
 def test_what_is_told_depends_on_the_wants_alone(bounds: list[tuple[int, int, bool]], chance: random.Random) -> None:
     """Two speakers that know the same wants tell the same, in whatever order they heard them."""
@@ -122,7 +122,7 @@ def test_what_is_told_depends_on_the_wants_alone(bounds: list[tuple[int, int, bo
     assert all(any(covers(told, want) for told in one.told.values()) for want in wants)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 10**9), st.booleans())
 def test_a_digest_is_never_narrower_than_the_truth(seed: int, crowded: bool) -> None:
     """I2: whatever an engine would match, the digest lets through; exact hashes and Bloom filter alike."""

@@ -53,7 +53,7 @@ def test_ids_say_what_they_were_made_from(address: Address, unit: Unit, mark: st
     assert not is_internal("alice")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(addresses, addresses, st.lists(addresses, max_size=6))
 def test_a_broker_is_in_one_unit_and_never_in_the_own(host: Address, to: Address, others: list[Address]) -> None:
     """The invariant: the bit of the unit that the place lies in, as the host sees it; none at the place itself."""
@@ -63,7 +63,7 @@ def test_a_broker_is_in_one_unit_and_never_in_the_own(host: Address, to: Address
     assert is_here(Place(to, ""), host) is (to == host)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(addresses, units, st.lists(addresses, max_size=8))
 def test_everybody_of_a_unit(host: Address, unit: Unit, others: list[Address]) -> None:
     """Inside: every vertex in the unit but the host's own; from outside: the one unit on the way."""
@@ -81,7 +81,7 @@ def test_everybody_of_a_unit(host: Address, unit: Unit, others: list[Address]) -
         assert found == bit(as_seen(host, unit))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(addresses, addresses, st.lists(addresses, min_size=1, max_size=8))
 def test_following_the_bits_reaches_everybody_once(host: Address, aim: Address, others: list[Address]) -> None:
     """A letter to the whole system, passed on unit by unit, is read by every broker, by each once."""
@@ -105,7 +105,7 @@ def test_who_else_is_meant_is_told(host: Address, addressees: list[str]) -> None
     assert of(host, addressees, [])[1] is any(place_of(each) is None for each in addressees)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(addresses, st.text("~0123456789./*!ab-é²", max_size=24).map(lambda text: INTERNAL + text))
 def test_hostile_ids_are_harmless(host: Address, addressee: str) -> None:
     """Whatever follows the mark: read or not read, routed within the map or nowhere, and never back to the host."""

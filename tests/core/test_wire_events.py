@@ -88,7 +88,7 @@ def exactly(values: Mapping[str, Any]) -> list[tuple[str, type, Any]]:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(EVENTS, st.data())
 def test_an_event_round_trips(event: Event, data: st.DataObject) -> None:
     """EVT-03: headers, payload, computed destinations and traces. EVT-04: order and types. UID-02: the id."""
@@ -409,7 +409,7 @@ def test_a_publisher_that_is_no_text_is_the_publishers_fault() -> None:
         decoded(CODEC.encode(long, 1)).event()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_arbitrary_sections_raise_nothing_else(section: bytes) -> None:
     for data in (section, FIXED + section):

@@ -139,7 +139,7 @@ def kind_of(cls: type[Frame]) -> int:
 def test_every_kind_round_trips(cls: type[Frame]) -> None:
     """IOP-08, GPP-20, NOP-06: what is sent is what arrives, for every registered kind."""
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(struct_strategy(cls), st.integers(0, U64_MAX))
     def check(frame: Frame, number: int) -> None:
         assert decode_one(wire.encode(frame, number)) == (number, frame)
@@ -174,7 +174,7 @@ def test_every_frame_has_a_kind() -> None:
 def test_appended_fields_are_ignored(cls: type[Frame]) -> None:
     """Two adjacent versions work together: an old reader skips what a newer writer appends."""
 
-    @settings(max_examples=5, deadline=None)
+    @settings(max_examples=5)
     @given(struct_strategy(cls))
     def check(frame: Frame) -> None:
         fields = msgspec.msgpack.decode(msgspec.msgpack.encode(frame))
@@ -289,7 +289,7 @@ def test_what_a_peer_would_refuse_is_not_sent() -> None:
         wire.encode(Frame(), 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sets(st.integers(0, 400) | st.integers(0, 20_000) | st.integers(0, U64_MAX), max_size=80))
 def test_done_acknowledges_exactly_the_given_numbers(numbers: set[int]) -> None:
     """Ranges with exception vectors say the same as the list of numbers."""

@@ -65,7 +65,7 @@ def test_one_read_gives_all_its_frames() -> None:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12).map(sorted))
 def test_cuts_make_no_difference(cuts: list[int]) -> None:
     """TRN-01: a stream read in pieces gives the same frames as read at once."""
@@ -101,7 +101,7 @@ def test_a_frame_cut_short_by_its_length_field_is_refused(data: bytes) -> None:
             decoder.feed(length.to_bytes(4, "big") + data[4:length])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_arbitrary_bytes_raise_nothing_else(reads: list[bytes]) -> None:
     decoder = wire.Decoder(CODEC)
@@ -111,7 +111,7 @@ def test_arbitrary_bytes_raise_nothing_else(reads: list[bytes]) -> None:
             assert decoder.buffered <= sum(map(len, reads))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from([*wire.KINDS, EVENT]), st.binary(max_size=150), st.sampled_from([0, 0, 1, 0x0400]))
 def test_arbitrary_payloads_raise_nothing_else(kind: int, payload: bytes, flags: int) -> None:
     """Behind a correct header anything may follow."""

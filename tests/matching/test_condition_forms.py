@@ -36,7 +36,7 @@ from veena.matching.like import MAX_GAPPED_LIKES, MAX_LIKE_TEXT
 from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import parse_selector
 
-EXAMPLES = settings(max_examples=400, deadline=None)
+EXAMPLES = settings(max_examples=400)
 
 
 def holds(formula: Formula, values: Attributes) -> bool:
@@ -167,7 +167,7 @@ NUMBERS = ("0", "1", "2", "1.0", "1.5", "0.1", "3e300", str(2**53), str(2**53 + 
 TEXTS = ("'a'", "'b'", "'ab%'", "'%'", "'a_'", "'!%'", "'!'", "''")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.data())
 def test_plans_give_the_rows_of_the_long_way(data: st.DataObject) -> None:
     """MAT-22: whatever the constants of a known shape are, its rows are those of the text read afresh."""
@@ -234,7 +234,7 @@ LITERALS = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(SHAPES), st.lists(st.tuples(st.sampled_from(LITERALS), st.sampled_from(LITERALS)), max_size=4))
 def test_a_known_template_accepts_and_refuses_as_the_parser(shape: str, pairs: list[tuple[str, str]]) -> None:
     templates = Templates(SELECTOR)
@@ -277,7 +277,7 @@ FRAGMENTS = (
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     st.sampled_from([SELECTOR, CONSTRAINT]),
     st.lists(st.sampled_from(FRAGMENTS), max_size=8),
@@ -326,7 +326,7 @@ def test_a_known_template_still_counts_its_patterns() -> None:
 LONG_TEXTS = ("a" * MAX_LIKE_TEXT, "a" * (MAX_LIKE_TEXT + 1), "ab" * MAX_LIKE_TEXT, "b" * (MAX_LIKE_TEXT + 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(selectors, st.dictionaries(st.sampled_from(["a", "b", "$c"]), st.sampled_from(["a", 1, *LONG_TEXTS])))
 def test_all_forms_agree_on_long_texts(condition: Condition, values: Attributes) -> None:
     """MAT-22: closures, the normal form and its rows say what the interpreter says where LIKE is unknown."""
@@ -425,7 +425,7 @@ def test_explanations_speak_the_language_of_the_text() -> None:
     assert explain_condition(condition, {"a": 1, "s": "x"}) == "s == 'it\\'s' is false: s = 'x'"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(conditions, attributes)
 def test_an_explanation_is_bounded_and_tells_matches_apart(condition: Condition, values: Attributes) -> None:
     explanation = explain_condition(condition, values)

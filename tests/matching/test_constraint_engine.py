@@ -60,7 +60,7 @@ profiles = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(profiles, profiles, st.lists(events, min_size=1, max_size=4))
 def test_always_the_answer_of_a_scan(
     first: dict[int, tuple[str, int]], then: dict[int, tuple[str, int]], asked: list[Event]

@@ -17,7 +17,7 @@ from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import parse_selector
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(conditions, conditions, st.lists(attributes, min_size=10, max_size=20))
 def test_never_wrongly_true(wide: Condition, narrow: Condition, events: list[Attributes]) -> None:
     """AGG-07: no event that the narrow one wants may miss the wide one."""
@@ -26,7 +26,7 @@ def test_never_wrongly_true(wide: Condition, narrow: Condition, events: list[Att
             assert evaluate(narrow, event) is not True or evaluate(wide, event) is True
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(conditions, conditions)
 def test_parts_are_covered_by_alternatives_and_cover_conjunctions(first: Condition, second: Condition) -> None:
     """AGG-07: the aggregate, a disjunction, covers each profile in it, and a profile what narrows it further."""
@@ -75,7 +75,7 @@ def cell_fits(leaf: Formula, name: str, value: Scalar | None) -> bool:
     return value is not None and admits(leaf, value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(conjunctions, conjunctions)
 def test_exact_for_conjunctions(wide: All, narrow: All) -> None:
     """AGG-07: yes if and only if nothing is in the narrow one and out of the wide one."""

@@ -185,7 +185,7 @@ def test_every_engine_has_a_language_here() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_an_engine_answers_as_a_scan_does(name: str, data: st.DataObject) -> None:
     """MAT-02, MAT-03, DST-04..06, PGR-13: as profiles come, change and go, with a snapshot in between."""
@@ -207,7 +207,7 @@ def test_an_engine_answers_as_a_scan_does(name: str, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_covering_is_never_wrongly_true(name: str, data: st.DataObject) -> None:
     language = LANGUAGES[name]
@@ -219,7 +219,7 @@ def test_covering_is_never_wrongly_true(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_a_refused_constraint_changes_nothing(name: str, data: st.DataObject) -> None:
     language = LANGUAGES[name]
@@ -234,7 +234,7 @@ def test_a_refused_constraint_changes_nothing(name: str, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_bad_ids_and_destinations_are_refused(name: str, data: st.DataObject) -> None:
     engine = matching.create(name)
@@ -251,7 +251,7 @@ def test_bad_ids_and_destinations_are_refused(name: str, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_identical_constraints_are_stored_once_and_clients_are_many(name: str, data: st.DataObject) -> None:
     """DST-04, DST-08: 100 profiles of one constraint are one evaluation; destinations beyond 64 bits work."""
@@ -268,7 +268,7 @@ def test_identical_constraints_are_stored_once_and_clients_are_many(name: str, d
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_a_snapshot_is_plain_columns(name: str, data: st.DataObject) -> None:
     engine = matching.create(name)
@@ -287,7 +287,7 @@ def test_a_snapshot_is_plain_columns(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_loaded_engine_changes_like_any_other(name: str, data: st.DataObject) -> None:
     """MAT-02, MAT-03, DST-04..06: load, add, replace, remove, and load that again; always what a scan says."""
@@ -349,7 +349,7 @@ def test_importing_the_package_loads_no_engine() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=60))
 def test_counts_of_destinations_are_those_of_a_dict(steps: list[tuple[bool, int]]) -> None:
     """PGR-09..11, DST-05: counting and taking back in any order, and a whole set at once."""

@@ -44,7 +44,7 @@ edges = st.sampled_from(
 numbers = edges | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.none() | numbers, st.none() | numbers, st.booleans(), st.booleans(), numbers)
 @example(BIG + 1, None, False, False, BIG + 1)
 @example(BIG + 1, None, True, False, BIG + 2)
@@ -108,7 +108,7 @@ attributes = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(formulas, st.lists(attributes, min_size=1, max_size=5))
 def test_the_rows_of_a_formula_are_true_when_it_is(formula: Formula, asked: list[Mapping[str, object]]) -> None:
     """MAT-22: by closures, by rows, and by the index that holds the rows."""
@@ -242,7 +242,7 @@ def test_kinds_of_rows_under_one_value_are_bounded() -> None:
     assert sorted(_found(index, scope, {"s": "x", "p7": 1, "p150": 0, "p151": -1})) == [7, 150]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(0, 300))
 def test_bitmap_candidates_hold_every_row_that_passes(seed: int, ranges: int, writes: int) -> None:
     """Whatever is written over, the candidates among covered rows miss no row that passes."""
@@ -302,7 +302,7 @@ def test_chains_are_found_by_their_keys_whether_one_or_many(steps: list[tuple[bo
         assert (access.lengths or {}) == lengths
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=300))
 def test_segments_keep_their_rows_while_they_move(steps: list[int]) -> None:
     """Rows of four segments that share the pages of one table, added and removed in any order."""

@@ -61,7 +61,7 @@ _CHANGES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_CHANGES, st.lists(st.integers(-2, 44), min_size=1, max_size=6))
 def test_destinations_are_those_of_the_matches(changes: list[Change], values: list[int]) -> None:
     """DST-07: with changes between events, and events often enough that cells are asked, filled and forgotten."""

@@ -26,14 +26,14 @@ def fits(pattern: str, text: str) -> bool:
     return len(text) in reachable
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.text("ab%_", max_size=10), st.text("ab", max_size=14))
 def test_patterns_mean_what_they_say(pattern: str, text: str) -> None:
     """MAT-22: % is any number of characters, _ exactly one."""
     assert LikePattern(pattern).matches(text) is fits(pattern, text)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.lists(st.text("aab_", min_size=1, max_size=8), min_size=1, max_size=3),
     st.lists(st.sampled_from(["a" * 40, "ab", "b", "aab" * 20, "ba" * 15]), max_size=6).map("".join),
@@ -44,7 +44,7 @@ def test_pieces_with_gaps_are_found_leftmost_however_much_is_checked(pieces: lis
     assert LikePattern(pattern).matches(text) is fits(pattern, text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text("ab%_!é漢", max_size=6))
 def test_an_escaped_text_fits_itself_only(text: str) -> None:
     escaped = "".join(f"!{character}" for character in text)

@@ -99,7 +99,7 @@ def _agree(engine: SelectorEngine, scan: Scan, asked: list[Event]) -> None:
             assert (engine.explain(profile_id, event) == "matches") == (profile_id in expected)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(st.lists(changes, max_size=30), st.lists(events, min_size=1, max_size=6))
 def test_always_the_answer_of_a_scan(steps: list[tuple[int, str, str, int] | int], asked: list[Event]) -> None:
     """MAT-02, MAT-03, MAT-22, DST-06: adds, replacements and removals in any order, values of all kinds."""

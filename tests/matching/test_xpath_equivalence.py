@@ -23,7 +23,7 @@ NAMESPACES = {"p": "urn:p", "q": "urn:q"}
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 #: A seed an example: hypothesis draws and replays the seed, and examples may be as large as they need to be.
 randoms = st.integers(0, 2**32).map(Random)
-lenient = settings(max_examples=80, deadline=None)
+lenient = settings(max_examples=80)
 
 
 def make_document(r: Random, depth: int = 0) -> str:
@@ -164,7 +164,7 @@ def test_every_verdict_is_that_of_libxml2(r: Random) -> None:
     assert not any(left.detail[name] for name in ("templates", "groups", "indexed", "queries", "general"))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(randoms)
 def test_many_constants_on_few_paths(r: Random) -> None:
     """The tables with blocks and columns, through growth, splits, shared holders, loading and removals."""
@@ -225,7 +225,7 @@ def test_covers_is_never_wrongly_true(r: Random) -> None:
             assert by_libxml2(text, document) or not by_libxml2(narrow, document), (text, narrow, document)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="0123456789.eE+- \t\u0663x", max_size=12))
 def test_numbers_are_those_of_libxml2(text: str) -> None:
     """XPath's number(), with the exponents that libxml2 reads, to the last bit."""

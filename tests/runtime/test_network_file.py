@@ -178,7 +178,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 SCRAPS = ["[", "]", "=", '"', "0x" + "f" * 5000, "[" * 3000, "\x00", "é", "\n", "1", "a.b"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(max_size=80) | st.tuples(st.integers(0, len(PAIR)), st.sampled_from(SCRAPS)))
 def test_any_text_is_a_network_or_one_clear_error(drawn: str | tuple[int, str]) -> None:
     text = drawn if isinstance(drawn, str) else PAIR[: drawn[0]] + drawn[1] + PAIR[drawn[0] :]
@@ -189,7 +189,7 @@ def test_any_text_is_a_network_or_one_clear_error(drawn: str | tuple[int, str]) 
         assert parse_network(dump_network(network)) == network
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 5), st.lists(st.text("ab.\"\\'#=[é", min_size=1, max_size=9), max_size=12), st.randoms())
 def test_any_labels_are_written_back_equal(levels: int, words: list[str], chance: random.Random) -> None:
     brokers: dict[str, None] = {}
@@ -285,7 +285,7 @@ def _pieces(members: set[Unit], edges: list[tuple[Unit, Unit]]) -> int:
     return len(groups)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(_networks())
 def test_partitions_and_articulation_agree_with_trying_every_loss(network: Network) -> None:
     """TOP-19, CTX-03: the reports equal what comes out when each broker is taken away in turn."""

@@ -115,7 +115,7 @@ def needed(model: Disk, doubtful: int = DOUBTFUL) -> list[Entry]:
     return [each for each in model.entries if is_needed(each)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(WRITES, max_size=12), max_size=6), st.booleans())
 def test_a_restart_finds_what_was_stored(drawn: list[list[object]], all_at_once: bool) -> None:
     """FLT-05, FLT-07: the file is the model, for one ticket a transaction and for many."""
@@ -141,7 +141,7 @@ def test_a_restart_finds_what_was_stored(drawn: list[list[object]], all_at_once:
             assert desk.store.check() == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.lists(INBOXES, max_size=2, unique=True), st.integers(0, 20)),

@@ -59,7 +59,7 @@ def is_true(text: str, event: Event) -> bool:
     return bool(engine.match(event))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_steps, st.lists(_events, min_size=1, max_size=5))
 def test_it_is_the_disjunction_after_any_history(steps: list[tuple[str, int, str | None]], events: list[Event]) -> None:
     """AGG-07, AMB-35: no event lost, none relayed that no one wants; and the changes told add up to what stands."""
@@ -85,7 +85,7 @@ def test_it_is_the_disjunction_after_any_history(steps: list[tuple[str, int, str
         assert any(is_true(text, event) for text in aggregate.texts) is brute
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(_applications, constraints()), min_size=1, max_size=6))
 def test_brokers_see_that_it_covers_its_members(wanted: list[tuple[str, str]]) -> None:
     """AGG-01, DIS-15: so the members' own subscriptions are not told outside; only texts of unusual shape may be."""

@@ -78,7 +78,7 @@ _things = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(st.binary(max_size=80), _things.map(msgspec.msgpack.encode)))
 def test_whatever_else_comes_is_refused(body: bytes) -> None:
     """TRD-06: nothing but the error that is said to the asker."""
@@ -88,7 +88,7 @@ def test_whatever_else_comes_is_refused(body: bytes) -> None:
         assert isinstance(read_reply(carrying(body), QUESTION), Found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(["", "1/", "/heat", "-1/heat", "x/heat", "1", "9" * 200 + "/a"]), st.text(max_size=20))
 def test_offers_that_are_none_are_refused(reference: str, details: str) -> None:
     rows = [["A", reference or "?", "alice", "heat", {}, details]]
@@ -101,7 +101,7 @@ def test_offers_that_are_none_are_refused(reference: str, details: str) -> None:
     assert msgspec.msgpack.decode(body, type=Reply).trader == "rome"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.sampled_from(["member", "network", "application", "constraint"]),

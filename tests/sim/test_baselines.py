@@ -61,7 +61,7 @@ def hangs_together(graph: Graph, vertices: set[int]) -> bool:
     return is_connected(make_graph(len(names), edges))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(questions())
 def test_the_optimum_is_never_below_the_truth_nor_above_twice_it(question: tuple[Graph, int, list[int]]) -> None:
     """GUA-05: on networks small enough to try every set of brokers."""

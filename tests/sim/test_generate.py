@@ -14,7 +14,7 @@ from veena.runtime.network_file import articulation_brokers, dump_network, gatek
 from veena.sim.generate import DENSE, SPARSE, Shape, generate
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 600),
     st.integers(0, 2**32),

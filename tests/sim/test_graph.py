@@ -90,7 +90,7 @@ def test_pathlength_grows_with_the_logarithm_of_the_size(long_links: float) -> N
     assert lengths == sorted(lengths) and lengths[-1] / lengths[0] < 4
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(2, 30), st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=80))
 def test_both_values_equal_their_definitions(size: int, pairs: list[tuple[int, int]]) -> None:
     """TOP-11, by plain counting on any graph."""

@@ -214,7 +214,7 @@ ROWS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STAYS, max_size=3), st.lists(EVENTS, max_size=4), st.lists(ROWS, max_size=8))
 def test_the_judge_agrees_with_an_oracle(
     stays: list[Stay], events: list[tuple[int, bool, str]], handed: list[tuple[int, int, str, str]]
