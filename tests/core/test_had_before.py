@@ -174,6 +174,15 @@ def test_nobody_looks_for_heirs_of_what_nobody_inherited() -> None:
     assert not before.has_heirs((EARLIER, EARLIER), frozenset([3]))
 
 
+def test_what_is_addressed_to_a_client_is_not_inherited() -> None:
+    """It satisfies no subscription: whatever these have had, it goes to the client."""
+    before, stream = HadBefore(), ("p", 1, 0)
+    before.inherit(1, 1, many(3, "p", FORMER))
+    ids = ((stream, (7, 2)), (stream, (7, 2)))
+    assert before.without_had({1: []}, (b"p", 1, 7, 2), frozenset([FORMER])) == {1: []}
+    assert before.by_mark({1: []}, ids) == {0: {1: []}}
+
+
 def test_what_a_client_says_of_itself_is_told_apart_by_stream() -> None:
     """DUP-02: the last place of a stream, and single events that it had before their time."""
     before, stream, other = HadBefore(), ("p", 1, 0), ("q", 1, 0)

@@ -161,20 +161,21 @@ def test_events_that_come_together_are_looked_at_where_one_was_had_as_a_repetiti
 
 
 def test_what_expired_before_its_client_had_it_is_new_when_it_is_repeated() -> None:
-    """Its client did not read while 3 came out of a log, with a time to live; its repetition has none."""
+    """Its client did not read while 3, with a time to live, and 4 came out of a log; 3 is repeated without one."""
     life = Life()
     life.wait(11)
     life.give(SessionClogged(SESSION))
     mortal = frame(3)
     mortal.ttl_ms = 2000
     life.answer(mortal)
+    life.answer(frame(4))
     life.wait(40)
     life.give(SessionClear(SESSION))
     life.wait(1)
     assert life.state == ""
-    assert life.got == []
+    assert life.got == [(FIRST, 4, False)]
     life.come(frame(3, SECOND))
-    assert life.got == [(SECOND, 3, False)]
+    assert life.got == [(FIRST, 4, False), (SECOND, 3, False)]
 
 
 @pytest.mark.parametrize("is_over", [False, True])
