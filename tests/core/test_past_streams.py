@@ -178,6 +178,27 @@ def test_what_expired_before_its_client_had_it_is_new_when_it_is_repeated() -> N
     assert life.got == [(FIRST, 4, False), (SECOND, 3, False)]
 
 
+def test_ids_that_were_forgotten_are_missed_also_when_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ids are remembered: those of 4 and 5. 5 expires unread, so that there is room; 3 may have been had."""
+    monkeypatch.setattr("veena.core.durable.MAX_REMEMBERED", 2)
+    life = Life()
+    life.wait(11)
+    life.give(SessionClogged(SESSION))
+    mortal = frame(5)
+    mortal.ttl_ms = 2000
+    for each in (frame(3), frame(4), mortal):
+        life.answer(each)
+    life.wait(40)
+    life.give(SessionClear(SESSION))
+    life.wait(1)
+    assert life.got == [(FIRST, 3, False), (FIRST, 4, False)]
+    ((heir,),) = (estates.values() for estates in life.before.heirs.values())
+    assert not heir.is_whole
+    for number in (3, 4, 5):
+        life.come(frame(number))
+    assert life.got[2:] == [(FIRST, 3, True), (FIRST, 5, False)]
+
+
 @pytest.mark.parametrize("is_over", [False, True])
 @pytest.mark.parametrize("given", [SINCE, replace(SINCE, since_ns=None), replace(SINCE, since_ns=None, durable="d")])
 def test_a_number_is_used_once_while_the_past_is_asked_for_and_after(given: Subscribe, is_over: bool) -> None:
@@ -186,7 +207,7 @@ def test_a_number_is_used_once_while_the_past_is_asked_for_and_after(given: Subs
     life.wait(80 if is_over else 5)
     (refused,) = life.give(given)
     assert isinstance(refused, ClientRefused)
-    assert refused.reason == "subscription 1: the session has one of this number already"
+    assert refused.reason == "subscription 1: the session has one of this number; end that, or use another"
     life.wait(80)
     life.come(frame(1))
     assert life.got == [(FIRST, 1, False)]

@@ -77,6 +77,8 @@ class Durable:
     made: int = 0
     #: It goes with its session: a subscription that waits for its past.
     is_passing: bool = False
+    #: Of such a one: ids were forgotten, though there is room again.
+    was_full: bool = False
     is_dirty: bool = False
     #: How far its readers are told that it is acknowledged (`homes`).
     level: int = 0
@@ -113,11 +115,16 @@ class Durable:
         """What the subscription of its one reader has had, when it goes on by itself."""
         (reader,) = self.readers.values()
         parts = (self.moved_keys, self.live_keys)
-        is_whole = all(len(part) < MAX_REMEMBERED for part in parts)
-        return Estate(-self.number, parts, is_whole, reader.had, reader.originals)
+        return Estate(-self.number, parts, not (self.was_full or self._is_full), reader.had, reader.originals)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether ids may have been forgotten."""
+        return max(len(self.moved_keys), len(self.live_keys)) >= MAX_REMEMBERED
 
     def was_not_handed(self, key: EventKey) -> None:
         """What was kept for it is gone before its reader had it: should that be repeated, it is new."""
+        self.was_full = self.was_full or self._is_full
         self.moved_keys.pop(key, None)
         self.live_keys.pop(key, None)
 

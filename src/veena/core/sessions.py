@@ -128,7 +128,7 @@ class Sessions:
         try:
             if isinstance(given, Subscribe) and self._is_taken(given):
                 raise LocalProtocolError(
-                    f"subscription {given.subscription}: the session has one of this number already"
+                    f"subscription {given.subscription}: the session has one of this number; end that, or use another"
                 )
             if not self._durable(given, now_ns):
                 self._plain(given, now_ns)
