@@ -15,7 +15,8 @@ from veena.address import Address, Labels, Unit, ancestor, link_level
 from veena.core.admission import Admission
 from veena.core.frames import Frame
 from veena.core.joining import Applicant, Ask, Joined, JoinEffect, Joiner, Refused
-from veena.core.organisation import Answer, ConnectionRules, Effect, Member, Neighbourhood, Peer, encode_request
+from veena.core.organisation import Answer, Effect, Member, Neighbourhood, Peer, encode_request
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import Grant, Place
 
 #: No test needs more; a run that does is going in circles.

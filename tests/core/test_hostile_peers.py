@@ -12,8 +12,7 @@ from veena.core import dissemination
 from veena.core.boundary import Arrived, Effect, LinkUp, MaySpeak, Restart
 from veena.core.frames import ConnectionRecord, Frame, Routed
 from veena.core.interest_frames import Interest, Row
-from veena.core.organisation import ConnectionRules
-from veena.core.settings import SECOND_NS, Settings
+from veena.core.settings import SECOND_NS, ConnectionRules, Settings
 from veena.core.setup_frames import (
     GateReply,
     GateRequest,

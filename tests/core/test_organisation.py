@@ -11,7 +11,6 @@ from veena.core.admission import Admission
 from veena.core.joining import Applicant, Joined, Refused
 from veena.core.organisation import (
     Answer,
-    ConnectionRules,
     Member,
     Neighbourhood,
     Peer,
@@ -22,6 +21,7 @@ from veena.core.organisation import (
     registrar_hop,
 )
 from veena.core.registrar import IDENTIFIER_HOLD_NS, QUIET_NS, SLOT_HOLD_NS, Registrar
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import (
     Grant,
     SetupAccepted,

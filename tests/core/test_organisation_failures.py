@@ -9,16 +9,9 @@ from tests.core.organisation_world import ROOMY, World, fix_4, listen, place
 from veena.address import Address
 from veena.core.admission import ASK_NS, MAX_PENDING, PENDING_NS, Admission
 from veena.core.joining import JOIN_NS, MAX_ASKS, Applicant, Ask, Joiner, Refused
-from veena.core.organisation import (
-    Answer,
-    ConnectionRules,
-    Member,
-    Neighbourhood,
-    Peer,
-    Send,
-    encode_request,
-)
+from veena.core.organisation import Answer, Member, Neighbourhood, Peer, Send, encode_request
 from veena.core.registrar import SLOT_HOLD_NS
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import (
     MAX_PLACES,
     Grant,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.core.organisation_world import World
 from veena.address import FANOUTS, Address, link_level
 from veena.core.joining import Applicant, Joined, Refused
-from veena.core.organisation import ConnectionRules
 from veena.core.registrar import IDENTIFIER_HOLD_NS
+from veena.core.settings import ConnectionRules
 
 #: A request of any kind; what makes no sense is refused, and that is an end as well.
 REQUESTS = ((0,), (0,), (0,), (0, 1), (1,), (2,), (1, 2), (0, 1, 2), (3,))

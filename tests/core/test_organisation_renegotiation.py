@@ -12,8 +12,9 @@ from tests.core.organisation_world import fix_4, through_the_wire
 from veena.address import Address, contains, link_level
 from veena.core.admission import Admission
 from veena.core.joining import Applicant
-from veena.core.organisation import ConnectionRules, Send
+from veena.core.organisation import Send
 from veena.core.renegotiation import MAX_ALIASES, Readdressed, Renegotiation, RenegotiationEffect, Tell, rename
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import ClientRenumber, Renumber
 from veena.errors import InvalidAddress, RemoteProtocolError
 

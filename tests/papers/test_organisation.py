@@ -7,7 +7,8 @@ import pytest
 from tests.core.organisation_world import FIX_4, fix_4, place
 from veena.address import Labels, link_level
 from veena.core.joining import Applicant
-from veena.core.organisation import ConnectionRules, decode_request, encode_request
+from veena.core.organisation import decode_request, encode_request
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import (
     SetupAccepted,
     SetupRedirected,

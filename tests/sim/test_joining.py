@@ -8,8 +8,7 @@ import pytest
 
 from veena.address import Address, Unit, link_level
 from veena.core.joining import Joined, Refused
-from veena.core.organisation import ConnectionRules
-from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.core.settings import MILLISECOND_NS, SECOND_NS, ConnectionRules, Settings
 from veena.runtime.network_file import Network, load_network
 from veena.sim.joining import Guest, add_unit, join
 from veena.sim.options import Options

@@ -26,17 +26,9 @@ from typing import Any
 from veena.address import Address, Unit, ancestor, contains, format_address, level_name, link_level
 from veena.core.frames import Frame
 from veena.core.judgement import Kind, judge
-from veena.core.organisation import (
-    Answer,
-    ConnectionRules,
-    Effect,
-    Neighbourhood,
-    Peer,
-    Send,
-    decode_request,
-    lowest_free,
-)  # fmt: skip
+from veena.core.organisation import Answer, Effect, Neighbourhood, Peer, Send, decode_request, lowest_free
 from veena.core.registrar import QUIET_NS, SLOT_HOLD_NS, Registrar, RegistrarFrame
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import (
     MAX_PLACE_LISTEN,
     MAX_PLACES,

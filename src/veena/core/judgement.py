@@ -17,7 +17,8 @@ from __future__ import annotations
 from enum import Enum
 
 from veena.address import Address, format_address, level_name, link_level
-from veena.core.organisation import ConnectionRules, Peer, Wanted, decode_request
+from veena.core.organisation import Peer, Wanted, decode_request
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import SetupRequest
 
 

@@ -24,9 +24,10 @@ from veena.core.frames import Frame
 from veena.core.gates import Gates
 from veena.core.link import Link
 from veena.core.map import NetworkMap
-from veena.core.organisation import Answer, ConnectionRules, Member, Neighbourhood, Peer
+from veena.core.organisation import Answer, Member, Neighbourhood, Peer
 from veena.core.organisation import Send as SendTo
 from veena.core.renegotiation import Readdressed, Renegotiation
+from veena.core.settings import ConnectionRules
 from veena.core.setup_frames import GateReply, GateRequest, Renumber, SetupRequest, SpokesmanReply
 
 MembershipEffect = SendTo | Answer | Readdressed

@@ -19,17 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from veena.address import FANOUTS, MAX_LEVELS, Address, Unit, identifiers
 from veena.core.frames import Frame
-from veena.core.setup_frames import MAX_PLACE_LISTEN, MAX_THRESHOLD, Place
-from veena.errors import InvalidAddress, LocalProtocolError
-
-Network = IPv4Network | IPv6Network
-
-#: Networks in one list of rules: more belong into a firewall.
-MAX_NETWORKS = 1024
+from veena.core.setup_frames import MAX_PLACE_LISTEN, Place
+from veena.errors import LocalProtocolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,62 +64,6 @@ def decode_request(vector: int | str) -> Wanted:
     if not 0 < vector < 1 << MAX_LEVELS:
         raise LocalProtocolError(f"request {vector}: expected a vector of 1 to {MAX_LEVELS} bits with at least one set")
     return Wanted(tuple(identifiers(vector)))
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionRules:
-    """Which nodes a broker takes, and how many gateways it keeps at each level.
-
-    `denied` wins over `allowed`; an empty `allowed` allows all. Levels beyond the thresholds given have none.
-    """
-
-    thresholds: tuple[int, ...]
-    allowed: tuple[Network, ...] = ()
-    denied: tuple[Network, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.thresholds) <= MAX_LEVELS:
-            raise InvalidAddress(f"thresholds {self.thresholds}: expected 1 to {MAX_LEVELS} numbers, level 0 first")
-        for level, threshold in enumerate(self.thresholds):
-            if not 0 <= threshold <= MAX_THRESHOLD:
-                raise InvalidAddress(f"threshold {threshold} of level {level}: expected 0 to {MAX_THRESHOLD}")
-        for name, networks in (("allowed", self.allowed), ("denied", self.denied)):
-            if len(networks) > MAX_NETWORKS:
-                raise InvalidAddress(f"{name} has {len(networks)} networks; at most {MAX_NETWORKS}, merge some")
-
-    @classmethod
-    def parse(
-        cls, thresholds: Iterable[int], allowed: Iterable[str] = (), denied: Iterable[str] = ()
-    ) -> ConnectionRules:
-        """From text such as `10.0.0.0/8`, as a configuration has it."""
-        return cls(tuple(thresholds), _networks("allowed", allowed), _networks("denied", denied))
-
-    def threshold(self, level: int) -> int:
-        return self.thresholds[level] if level < len(self.thresholds) else 0
-
-    def admits(self, ip: str) -> bool:
-        """Whether a node with this IP address may link here; one without (not over IP) only when no list limits it."""
-        if not ip:
-            return not self.allowed
-        try:
-            address = ip_address(ip)
-        except ValueError:
-            return False
-        if address.version == 6 and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped  # a dual-stack listener shows IPv4 peers in this form
-        if any(address in network for network in self.denied):
-            return False
-        return not self.allowed or any(address in network for network in self.allowed)
-
-
-def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
-    networks: list[Network] = []
-    for text in texts:
-        try:
-            networks.append(ip_network(text))
-        except ValueError as error:
-            raise InvalidAddress(f"{name} network {text!r}: {error}; expected a form such as 10.0.0.0/8") from None
-    return tuple(networks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Literal
 
 from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, FANOUTS, MAX_LEVELS, Address, check_unit, format_address
-from veena.core.organisation import ConnectionRules
+from veena.core.setup_frames import MAX_THRESHOLD
 from veena.core.wire_header import DEFAULT_MAX_FRAME
-from veena.errors import ConfigError, LocalProtocolError
+from veena.errors import ConfigError, InvalidAddress, LocalProtocolError
+
+Network = IPv4Network | IPv6Network
 
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1000 * MILLISECOND_NS
+#: Entries of the log, or of an inbox, that the core reads from the disk at once.
+READ_BATCH = 256
+#: Networks in one list of rules: more belong into a firewall.
+MAX_NETWORKS = 1024
 #: An eighth of the rows that another broker keeps (`interest_table`), and room for 100,000 topics.
 DEFAULT_BROKER_CONSTRAINTS = 125_000
 #: In its own cluster a want is two rows, its broker's and its cluster's: three quarters of what a broker keeps, and the
 #: rest is for other units and for what was withdrawn.
 DEFAULT_UNIT_CONSTRAINTS = 400_000
-#: Many neighbours in the cluster, few gateways: a gate is where load gathers.
-DEFAULT_RULES = ConnectionRules((16, 8, 4, 4, 4, 4, 4, 4))
 #: Bounds of which less than one is a mistake.
 _COUNTS = (
     "max_open",
@@ -28,6 +34,66 @@ _COUNTS = (
     "max_broker_constraints",
     "max_unit_constraints",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRules:
+    """Which nodes a broker takes, and how many gateways it keeps at each level.
+
+    `denied` wins over `allowed`; an empty `allowed` allows all. Levels beyond the thresholds given have none.
+    """
+
+    thresholds: tuple[int, ...]
+    allowed: tuple[Network, ...] = ()
+    denied: tuple[Network, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.thresholds) <= MAX_LEVELS:
+            raise InvalidAddress(f"thresholds {self.thresholds}: expected 1 to {MAX_LEVELS} numbers, level 0 first")
+        for level, threshold in enumerate(self.thresholds):
+            if not 0 <= threshold <= MAX_THRESHOLD:
+                raise InvalidAddress(f"threshold {threshold} of level {level}: expected 0 to {MAX_THRESHOLD}")
+        for name, networks in (("allowed", self.allowed), ("denied", self.denied)):
+            if len(networks) > MAX_NETWORKS:
+                raise InvalidAddress(f"{name} has {len(networks)} networks; at most {MAX_NETWORKS}, merge some")
+
+    @classmethod
+    def parse(
+        cls, thresholds: Iterable[int], allowed: Iterable[str] = (), denied: Iterable[str] = ()
+    ) -> ConnectionRules:
+        """From text such as `10.0.0.0/8`, as a configuration has it."""
+        return cls(tuple(thresholds), _networks("allowed", allowed), _networks("denied", denied))
+
+    def threshold(self, level: int) -> int:
+        return self.thresholds[level] if level < len(self.thresholds) else 0
+
+    def admits(self, ip: str) -> bool:
+        """Whether a node with this IP address may link here; one without (not over IP) only when no list limits it."""
+        if not ip:
+            return not self.allowed
+        try:
+            address = ip_address(ip)
+        except ValueError:
+            return False
+        if address.version == 6 and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped  # a dual-stack listener shows IPv4 peers in this form
+        if any(address in network for network in self.denied):
+            return False
+        return not self.allowed or any(address in network for network in self.allowed)
+
+
+def _networks(name: str, texts: Iterable[str]) -> tuple[Network, ...]:
+    networks: list[Network] = []
+    for text in texts:
+        try:
+            networks.append(ip_network(text))
+        except ValueError as error:
+            raise InvalidAddress(f"{name} network {text!r}: {error}; expected a form such as 10.0.0.0/8") from None
+    return tuple(networks)
+
+
+#: Many neighbours in the cluster, few gateways: a gate is where load gathers.
+DEFAULT_RULES = ConnectionRules((16, 8, 4, 4, 4, 4, 4, 4))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veena.address import Address
-from veena.core.organisation import ConnectionRules, Neighbourhood
+from veena.core.organisation import Neighbourhood
 from veena.core.registrar import SLOT_HOLD_NS
+from veena.core.settings import ConnectionRules
 
 #: Gateways kept free at once: a burst of joins; whoever comes later asks a mate.
 MAX_SLOTS = 256
