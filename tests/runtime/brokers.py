@@ -24,9 +24,10 @@ from veena.core.boundary import (
 from veena.core.disk import Disk, Identity
 from veena.core.settings import MILLISECOND_NS, Settings
 from veena.event import Event, IdGenerator
+from veena.runtime.config import EntranceLimits
 from veena.runtime.driver import Driver, FromDisk
 from veena.runtime.links import Retry
-from veena.runtime.listener import Entrance, EntranceLimits
+from veena.runtime.listener import Entrance
 from veena.runtime.logs import Log
 from veena.runtime.stream import Bytes, Listener, Stream
 from veena.runtime.transport_url import parse_url

@@ -18,9 +18,10 @@ from veena.core.disk import Disk, Identity
 from veena.core.settings import MILLISECOND_NS, Settings
 from veena.errors import TimedOut
 from veena.event import Event
+from veena.runtime.config import EntranceLimits
 from veena.runtime.conversations import Conversations
 from veena.runtime.driver import Driver, FromDisk
-from veena.runtime.listener import Entrance, EntranceLimits
+from veena.runtime.listener import Entrance
 from veena.runtime.logs import Log
 from veena.runtime.stream import Listener, Stream
 from veena.runtime.transport_url import parse_url

@@ -20,17 +20,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
 
-from veena.core.boundary import ClientUp, Publish, Welcome
+from veena.core.boundary import ClientUp, Input, Publish, Welcome
+from veena.core.event_frame import EventCodec
 from veena.core.fitness import NO_DEVICE
 from veena.errors import InvalidEvent
 from veena.event import Event, IdGenerator, Value
 from veena.runtime.limits import Bucket
-
-if TYPE_CHECKING:
-    from veena.runtime.conversations import Conversations
 
 TYPE: Final = "Access"
 PUBLISHER: Final = "veena/access/"
@@ -46,15 +44,28 @@ Action = Literal["attach", "publish", "ask"]
 
 
 class AccessEvents:
-    """The teller of one broker: a publisher in its core, without a connection."""
+    """The teller of one broker: a publisher in its core, without a connection.
 
-    def __init__(self, house: Conversations, broker: str) -> None:
-        self._house = house
+    `new_session` gives it a session of its own; `give` hands an input to the core when the core is not at work.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        codec: EventCodec,
+        clock: Callable[[], float],
+        new_session: Callable[[], int],
+        give: Callable[[Input], None],
+    ) -> None:
         self._broker = broker
+        self._codec = codec
+        self._clock = clock
+        self._new_session = new_session
+        self._give = give
         self.session = 0
         self._ids: IdGenerator | None = None
         self._waiting: deque[Event] = deque()
-        self._bucket = Bucket(PER_SECOND, house.clock())
+        self._bucket = Bucket(PER_SECOND, clock())
         self.told = self.untold = 0
 
     def came_in(self, client_id: str, user: str, category: str) -> None:
@@ -76,7 +87,7 @@ class AccessEvents:
         return f"{PUBLISHER}{self._broker}"
 
     def _tell(self, event: str, fields: Mapping[str, str]) -> None:
-        if len(self._waiting) >= MAX_WAITING or self._bucket.take(1, self._house.clock()) > 0:
+        if len(self._waiting) >= MAX_WAITING or self._bucket.take(1, self._clock()) > 0:
             self.untold += 1
             return
         properties: dict[str, Value] = {
@@ -85,8 +96,8 @@ class AccessEvents:
         headers: dict[str, Value] = {"domain_name": self._broker, "type_name": TYPE, "event_name": event}
         self._waiting.append(Event(properties={**properties, "broker": self._broker}, headers=headers))
         if not self.session:
-            self.session = self._house.driver.new_session()
-            self._house.later(ClientUp(self.session, self.name, attributes={"device": NO_DEVICE}))
+            self.session = self._new_session()
+            self._give(ClientUp(self.session, self.name, attributes={"device": NO_DEVICE}))
         elif self._ids is not None:
             self._flush()
 
@@ -96,9 +107,9 @@ class AccessEvents:
             event = self._waiting.popleft()
             event_id = self._ids.next(time.time_ns())
             try:
-                frame = self._house.codec.frame(event, reliable=True, event_id=event_id)
+                frame = self._codec.frame(event, reliable=True, event_id=event_id)
             except InvalidEvent:  # a text that no event may have
                 self.untold += 1
                 continue
             self.told += 1
-            self._house.later(Publish(self.session, frame))
+            self._give(Publish(self.session, frame))

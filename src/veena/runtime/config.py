@@ -27,7 +27,6 @@ from veena.core.wire_header import DEFAULT_MAX_FRAME, MAX_FRAME
 from veena.errors import ConfigError
 from veena.runtime.limits import Limits
 from veena.runtime.links import Retry
-from veena.runtime.listener import EntranceLimits
 from veena.runtime.tls import AskClients, client_context, server_context
 from veena.runtime.transports import Secrets
 from veena.runtime.trust import Trust
@@ -42,6 +41,18 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 Constraints = Annotated[int, msgspec.Meta(ge=1, le=MAX_TABLE_ROWS)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86400)]
 Places = Annotated[list[str], msgspec.Meta(max_length=MAX_PLACES)]
+
+
+@dataclass(slots=True)
+class EntranceLimits:
+    """The bounds of a broker's entrance (`listener`); they may change while it runs."""
+
+    #: How long a stranger may take to say who it is.
+    identify_s: float = 10.0
+    #: Strangers at once; with the next one the oldest has to go.
+    unidentified: int = 2048
+    #: Connections at once, whoever they are.
+    connections: int = 20_000
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

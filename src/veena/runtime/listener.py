@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from veena.core.wire_header import HEADER, HEADER_SIZE, MAX_CONTROL_FRAME
+from veena.runtime.config import EntranceLimits
 from veena.runtime.logs import Log
 from veena.runtime.stream import Bytes, Listener, Stream
 
@@ -25,18 +26,6 @@ ASK_LOCATE = 100
 
 #: Takes a stream and what has come of it; who listens to it from now on.
 TakeOver = Callable[[Stream, bytes], Listener]
-
-
-@dataclass(slots=True)
-class EntranceLimits:
-    """May change while a broker runs."""
-
-    #: How long a stranger may take to say who it is.
-    identify_s: float = 10.0
-    #: Strangers at once; with the next one the oldest has to go.
-    unidentified: int = 2048
-    #: Connections at once, whoever they are.
-    connections: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from veena.core.log_frames import MAX_TOLD_BROKERS, BrokerPlace
 from veena.core.settings import SECOND_NS
 from veena.errors import ConfigError
 from veena.runtime.access_events import AccessEvents
+from veena.runtime.clients_view import clients_view
 from veena.runtime.config import RELOADABLE, Config, changes
 from veena.runtime.conversations import Conversations, ConversationStatistics
 from veena.runtime.driver import Driver, FromDisk
@@ -41,7 +42,6 @@ from veena.runtime.log_service import LogService, LogStatistics
 from veena.runtime.logs import LineStatistics, Log
 from veena.runtime.map_view import live_view
 from veena.runtime.memory import memory_bytes
-from veena.runtime.moving import clients_report
 from veena.runtime.recorder import Recorder
 from veena.runtime.staging import Staging, StagingStatistics
 from veena.runtime.staging_release import Releaser, open_staging
@@ -178,15 +178,18 @@ class Node:
             driver.on_change = self._changed.set
             driver.on_failure = self._fail
             driver.on_restart = self._fail
-            self._clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
+            clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
+            self._clients = clients
             self._clients.batches = driver.recorder is None
             self._clients.label_of = self._label_of
             if self.config.tables.auth.tell:
-                self._clients.access = AccessEvents(self._clients, self.config.name)
+                clients.access = AccessEvents(
+                    self.config.name, clients.codec, clients.clock, driver.new_session, clients.later
+                )
             self._clients.reports = {
                 "status": lambda: status(self),
                 "map": lambda: json.dumps(self.topology()).encode(),
-                "clients": lambda: clients_report(self),
+                "clients": lambda: json.dumps(self._clients_view()).encode(),
             }
             self._tables = self._clients.tables = LogService(
                 self.store, self._clients.codec, self._broker_places, self.log
@@ -403,6 +406,9 @@ class Node:
     def topology(self) -> dict[str, Any]:
         """The network as this broker sees it now."""
         return live_view(self.driver.broker, self.driver.links.statistics(), self.label)
+
+    def _clients_view(self) -> dict[str, Any]:
+        return clients_view(self.driver.broker, self.config, self.clients, self.urls, self.locator.places(), self.label)
 
     def label(self, unit: Unit) -> str:
         """A unit's name, or its address where the network file gives it none."""
