@@ -23,6 +23,7 @@ from veena.core.boundary import LogRead, Read
 from veena.core.boundary import Store as StoreEffect
 from veena.core.disk import Entry
 from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.settings import READ_BATCH
 from veena.event import Event, EventId
 from veena.runtime.store import Answer, Store
 from veena.runtime.store_file import connect
@@ -30,7 +31,6 @@ from veena.runtime.store_file import connect
 CODEC = EventCodec(4, 32)
 #: 86 bytes of header: with this the frame has 200 bytes.
 BODY = b"x" * 86
-READ_BATCH = 256
 
 
 def event_frame() -> EventFrame:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.core.event_world import Stage
 from veena.core.boundary import Acknowledge, ClientDown, Forget, Had, Subscribe
-from veena.core.durable import ids_of
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import ids_of
 from veena.event import EventId
 from veena.matching.engine import Constraint
 

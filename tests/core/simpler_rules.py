@@ -11,7 +11,8 @@ from veena.address import Unit
 from veena.core.boundary import LinkLoad
 from veena.core.broker import Broker
 from veena.core.event_frame import EventFrame
-from veena.core.flight import LOG, Flight, event_key
+from veena.core.event_id import event_key
+from veena.core.flight import LOG, Flight
 from veena.core.frames import ConnectionRecord
 from veena.core.hops import Hop, Hops
 from veena.core.paths import cheapest_paths

@@ -21,9 +21,7 @@ from veena.core.client_frames import (
     Farewell,
     FoundRow,
     Matched,
-    Place,
     Places,
-    Stream,
     TellAccepted,
     TellAnswer,
     TellRedirect,
@@ -31,6 +29,7 @@ from veena.core.client_frames import (
     show,
     shown,
 )
+from veena.core.event_id import Place, Stream
 from veena.core.frames import Frame
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import HEADER

@@ -29,7 +29,7 @@ from tests.core.scripted_events import (
 from tests.core.scripted_peer import closed
 from veena.core.disk import Kept, Released
 from veena.core.event_frame import ADOPTED, COPY, EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import event_key
 from veena.core.frames import Done, Release
 from veena.core.settings import SECOND_NS, Settings
 

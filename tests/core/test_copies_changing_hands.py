@@ -23,7 +23,7 @@ from tests.core.scripted_events import (
     released,
 )
 from veena.core.boundary import Effect
-from veena.core.flight import event_key
+from veena.core.event_id import event_key
 from veena.core.frames import Done
 from veena.core.settings import SECOND_NS, Settings
 from veena.sim.options import Options

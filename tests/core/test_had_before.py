@@ -7,10 +7,8 @@ import pytest
 from tests.core.scripted_events import EventPeer, Host, delivered, event_copy, mates, peer
 from tests.core.test_plain_way import READERS, Lone, frame_of, wants
 from veena.core.boundary import ClientDown, Deliver, Effect, Subscribe, Unsubscribe
-from veena.core.disk import EventKey
-from veena.core.durable import ids_of
 from veena.core.event_frame import BACKLOG, LATE, REDELIVERED, EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import EventKey, event_key, ids_of
 from veena.core.had_before import Estate, HadBefore
 
 HEIR, OTHER, FORMER = 1, 2, -5

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from veena.core.disk import EventKey
+from veena.core.event_id import EventKey
 from veena.core.inbox import WINDOW, Inbox, Reader
 
 STREAM = ("p", 1, 4)

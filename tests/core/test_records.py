@@ -11,7 +11,7 @@ from veena.core import records as records_module
 from veena.core.boundary import Active, ClientDown, ClientUp, Deliver, Subscribe, Unsubscribe
 from veena.core.disk import Noted
 from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import event_key
 from veena.core.notes import MAX_FACTS_OF_EVENT, MAX_STAYS_TOLD, MOVED, EventNote, What
 from veena.core.records import SIGN_NS, Records
 from veena.core.settings import SECOND_NS, Settings
@@ -21,7 +21,7 @@ from veena.event import Event, EventId
 
 HOST = (0, 0, 0, 1)
 SETTINGS = Settings(records="all")
-QUOTES = make_want("topic", "quotes", 4)
+QUOTES = make_want("topic", "quotes", 4).asked
 CODEC = EventCodec(SETTINGS.levels, SETTINGS.fanout)
 
 

@@ -14,6 +14,7 @@ from veena.address import identifiers
 from veena.core.boundary import Stored
 from veena.core.discovery_frames import Advertisement
 from veena.core.disk import (
+    DOUBTFUL,
     Attended,
     Disk,
     Entry,
@@ -31,7 +32,6 @@ from veena.core.disk import (
     Unshelved,
     Write,
 )
-from veena.core.durable import DOUBTFUL
 from veena.runtime.store_rows import inboxes_of
 from veena.runtime.store_writer import GROUP_WRITES
 

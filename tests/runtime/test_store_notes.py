@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from tests.runtime.store_desk import CODEC, NOBODY, PATIENCE, Desk, entry, frame
-from veena.core.disk import EventKey, LastHad, Noted, Write
+from veena.core.disk import LastHad, Noted, Write
+from veena.core.event_id import EventKey
 from veena.core.notes import ClientNote, EventNote, Fact, Note, Stay, StayNote, What
 from veena.core.records import Records
 from veena.core.settings import Settings

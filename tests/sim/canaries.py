@@ -10,7 +10,8 @@ from veena.core.broker import Broker
 from veena.core.connection import is_fine
 from veena.core.dissemination import ConnectionTable
 from veena.core.event_frame import EventFrame
-from veena.core.flight import LOG, Flight, event_key
+from veena.core.event_id import event_key
+from veena.core.flight import LOG, Flight
 from veena.core.frames import ConnectionRecord
 from veena.core.link import LinkState
 from veena.core.router import Router

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.core.durable_world import Reader
 from tests.core.event_world import Stage, cluster
-from veena.core.flight import event_key
+from veena.core.event_id import event_key
 from veena.core.notes import What
 from veena.core.settings import SECOND_NS, Settings
 

@@ -8,8 +8,9 @@ from tests.core.durable_world import Reader
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.test_durable import publish, two_sites
 from veena.core.boundary import Subscribe
-from veena.core.durable import ARRIVING, LEAVING, LEFT, ids_of
+from veena.core.durable import ARRIVING, LEAVING, LEFT
 from veena.core.event_frame import EventCodec
+from veena.core.event_id import ids_of
 from veena.core.post_messages import Backlog
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings

@@ -10,7 +10,7 @@ import pytest
 from veena import Event
 from veena.address import Address, identifiers
 from veena.core.boundary import ClientDown, ClientUp, Deliver, Subscribe
-from veena.core.flight import event_key
+from veena.core.event_id import event_key
 from veena.core.settings import SECOND_NS, Settings
 from veena.event import EventId
 from veena.runtime.network_file import Network, make_network

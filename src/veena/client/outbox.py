@@ -23,8 +23,9 @@ from dataclasses import dataclass
 
 from veena.address import Address
 from veena.client.connection import Connection
-from veena.core.client_frames import ClientWelcome, Place, Run
+from veena.core.client_frames import ClientWelcome, Run
 from veena.core.event_frame import EventCodec
+from veena.core.event_id import Place
 from veena.core.frames import Frame
 from veena.core.wire import encode
 from veena.errors import AccessDenied, NotConnected, Overloaded, Refused, StoreError, VeenaError

@@ -50,8 +50,8 @@ from veena.core.client_frames import (
     TellUnanswered,
     TellWanted,
 )
-from veena.core.durable import ids_of
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import ids_of
 from veena.core.frames import MAX_IDS, Frame, Goodbye, Heartbeat
 from veena.core.wire import Numbered
 from veena.errors import AccessDenied, NotConnected, Refused, RemoteProtocolError, VeenaError

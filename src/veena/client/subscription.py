@@ -17,8 +17,8 @@ from typing import Literal, Protocol
 
 from veena.address import Address, level_name
 from veena.client.memory import Key, Memory
-from veena.core.durable import ids_of
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import ids_of
 from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOut, VeenaError
 from veena.event import Event, EventId, lane
 from veena.matching.engine import Constraint

@@ -13,9 +13,10 @@ from typing import Literal
 
 from veena.address import Address, Unit
 from veena.core.discovery_boundary import DiscoveryEffect, DiscoveryInput
-from veena.core.disk import Entry, Identity, Place, Stream, Write
+from veena.core.disk import Entry, Identity, Write
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import Place, Stream
 from veena.core.explain_boundary import Denied, ExplainEffect, ExplainInput
 from veena.core.frames import Frame
 from veena.core.service_boundary import ServiceEffect, ServiceInput, SessionClear, SessionClogged

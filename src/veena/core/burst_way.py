@@ -23,11 +23,11 @@ from collections.abc import Mapping
 from veena.address import Address
 from veena.core.boundary import DeliverBurst, Effect
 from veena.core.decisions import Decision, Decisions, Receivers
-from veena.core.disk import Stream
 from veena.core.ends import Ends
 from veena.core.event_burst import BurstReader, EventBurst
 from veena.core.event_frame import COPY, NO_TTL, RELIABLE, EventCodec
-from veena.core.flight import Flight, event_key
+from veena.core.event_id import Stream, event_key
+from veena.core.flight import Flight
 from veena.core.frames import MAX_BURST_BYTES, Burst
 from veena.core.link import Link
 from veena.core.profiles import Profiles

@@ -36,6 +36,7 @@ from veena.core.discovery_frames import (
     SilentUnits,
     Values,
 )
+from veena.core.event_id import Place, Stream
 from veena.core.frames import (
     MAX_IDS,
     MAX_NETWORK_NAME,
@@ -399,10 +400,6 @@ assert FANOUTS == (32, 64)
 def _check_shown(places: tuple[Places, ...]) -> None:
     if sum(last - first + 1 for each in places for _, first, last in each.runs) > MAX_SHOWN:
         raise ValueError(f"more than {MAX_SHOWN} events are shown one by one")
-
-
-Stream = tuple[str, int, int]
-Place = tuple[int, int]
 
 
 def runs_of(places: Iterable[Place]) -> list[Run]:

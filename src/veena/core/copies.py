@@ -31,9 +31,8 @@ from dataclasses import dataclass
 
 from veena.address import Address, contains, identifiers
 from veena.core.copies_kept import MAX_KEPT, MAX_KEPT_BYTES, units_of
-from veena.core.disk import EventKey
 from veena.core.event_frame import BACKLOG, COPY, EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import EventKey, event_key
 from veena.core.frames import MAX_IDS, Done, Release
 from veena.core.link import Link, LinkState
 from veena.core.settings import SECOND_NS, Settings

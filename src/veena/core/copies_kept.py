@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from veena.address import Address, Unit, as_seen, identifiers
-from veena.core.disk import EventKey, Kept, Released
+from veena.core.disk import Kept, Released
 from veena.core.event_frame import ADOPTED, BACKLOG, COPY, EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import EventKey, event_key
 from veena.core.frames import Release
 from veena.core.ledger import Ledger
 from veena.core.link import Link

@@ -15,16 +15,16 @@ from veena.address import Address, Unit
 from veena.core.discovery_frames import Advertisement
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import EventKey, Place, Stream
 from veena.core.notes import Note
 from veena.core.stage_boundary import BatchPublished, PartsDropped, QueriesForgotten, Staged, StageWrite, Unstaged
 from veena.matching.engine import Constraint
 
-#: (publisher, incarnation, lane number): within one, events have an order.
-Stream = tuple[str, int, int]
-#: Publisher, incarnation, timestamp, sequence: an event's id as it stands in the frame.
-EventKey = tuple[bytes, int, int, int]
-#: (timestamp, sequence) of an event in its stream.
-Place = tuple[int, int]
+#: After a crash, an event so little below the cursor may come again, out of a backlog whose sender had no answer yet:
+#: more than one group that is written at once (`runtime.store_writer`, `GROUP_WRITES`).
+DOUBTFUL = 16_384
+#: The state of a durable subscription of another broker, for which this one stands by (`standby`).
+STANDBY = "standby"
 
 
 @dataclass(frozen=True, slots=True)

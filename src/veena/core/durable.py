@@ -9,23 +9,18 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from veena.address import Address
-from veena.core.disk import Disk, Entry, EventKey, Place, Registered, Stream
+from veena.core.disk import Disk, Entry, Registered
 from veena.core.event_frame import EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import EventKey, Place, Stream, first_key, ids_of, stream_of
 from veena.core.had_before import Estate
 from veena.core.inbox import Inbox, Reader
 from veena.matching.engine import Constraint
 
 #: Ids that are remembered for one subscription.
 MAX_REMEMBERED = 100_000
-#: What lies so little below the cursor may come again after a crash, out of a backlog whose sender had no answer yet:
-#: more than one group that is written at once (`runtime.store_writer`, `GROUP_WRITES`).
-DOUBTFUL = 16_384
 
 #: Where a subscription is with respect to this broker. Open: at home, and stragglers may come from its former home.
 HOME, OPEN, ARRIVING, LEAVING, LEFT = "home", "open", "arriving", "leaving", "left"
-#: Another broker's, for which this one stands by (`standby`): not one of this broker's own.
-STANDBY = "standby"
 
 #: Client and name.
 Key = tuple[str, str]
@@ -148,26 +143,6 @@ def remember(keys: dict[EventKey, Mark], key: EventKey, mark: Mark) -> None:
     keys[key] = mark
     if len(keys) > MAX_REMEMBERED:
         del keys[next(iter(keys))]
-
-
-def stream_of(frame: EventFrame) -> Stream:
-    return (frame.publisher, frame.incarnation, frame.lane_number)
-
-
-def ids_of(frame: EventFrame) -> tuple[tuple[Stream, Place], ...]:
-    """The place of an event in its stream, and that of its original where a roaming publisher repeats it."""
-    stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
-    original = frame.section.original
-    if original is None:
-        return ((stream, place),)
-    return ((stream, place), ((stream[0], original[0], stream[2]), (original[1], original[2])))
-
-
-def first_key(frame: EventFrame) -> EventKey:
-    """The id that an event had first: what a roaming publisher repeats is the same event."""
-    original = frame.section.original
-    publisher = event_key(frame)[0]
-    return event_key(frame) if original is None else (publisher, *original)
 
 
 def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> Durable:

@@ -27,24 +27,11 @@ from veena.core.boundary import (
     Subscribe,
     Unsubscribe,
 )
-from veena.core.disk import Disk, Entry, EventKey, Forgotten, Place, Reached, Stream
-from veena.core.durable import (
-    ARRIVING,
-    HOME,
-    LEFT,
-    MAX_REMEMBERED,
-    OPEN,
-    STANDBY,
-    Durable,
-    Key,
-    first_key,
-    ids_of,
-    remember,
-    restored,
-    stream_of,
-)
+from veena.core.disk import STANDBY, Disk, Entry, Forgotten, Reached
+from veena.core.durable import ARRIVING, HOME, LEFT, MAX_REMEMBERED, OPEN, Durable, Key, remember, restored
 from veena.core.durable_statistics import DurableStatistics
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import EventKey, Place, Stream, first_key, ids_of, stream_of
 from veena.core.handing import Handing
 from veena.core.homes import Homes
 from veena.core.inbox import Inbox, Reader

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from veena.core.disk import EventKey
+from veena.core.event_id import EventKey
 from veena.core.flight import LOG, Claim, Flight
 
 #: Told to the origin: so many units (a mask) of its log entry are served.

@@ -34,10 +34,10 @@ from enum import Enum
 from veena.address import Address
 from veena.core.boundary import Deliver, Effect, Had
 from veena.core.decisions import Decisions, Receivers
-from veena.core.disk import Disk, LastHad, Place, Skip, Stream
-from veena.core.durable import DOUBTFUL, STANDBY, first_key, ids_of
+from veena.core.disk import DOUBTFUL, STANDBY, Disk, LastHad, Skip
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import ADOPTED, BACKLOG, REDELIVERED, RELIABLE, EventFrame
+from veena.core.event_id import Place, Stream, first_key, ids_of
 from veena.core.flight import Flight
 from veena.core.had_before import HadBefore
 from veena.core.handed_runs import HandedRuns

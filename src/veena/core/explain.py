@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 
 from veena.address import Address, Unit
 from veena.core.boundary import Effect
-from veena.core.disk import EventKey
 from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.event_id import EventKey
 from veena.core.event_way import is_root
 from veena.core.explain_boundary import Explain, Explained, ExplainInput, ExplainRefused, Reason, Trace, Traced, Verdict
 from veena.core.notes import What

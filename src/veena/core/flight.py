@@ -9,13 +9,13 @@ The invariant: done <= taken; every duty that is taken and not done has at least
 
 from __future__ import annotations
 
-from veena.core.disk import EventKey
 from veena.core.event_frame import NO_TTL, EventFrame
+from veena.core.event_id import EventKey
+from veena.core.settings import MILLISECOND_NS
 from veena.event import Event
 
 #: The source of a claim that the origin's own log has; connection ids are hashes and never 0.
 LOG = 0
-MILLISECOND_NS = 1_000_000
 
 
 class Claim:
@@ -87,7 +87,3 @@ class Flight:
         assert not self.done & ~self.taken, "what is done was taken"
         assert self.claims, "a flight without a claim is forgotten"
         assert self.claimed() == self.open, "every open duty is claimed, and nothing else is"
-
-
-def event_key(frame: EventFrame) -> EventKey:
-    return (bytes(frame.tail[: frame.publisher_length]), frame.incarnation, frame.timestamp, frame.sequence)

@@ -23,8 +23,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from veena.core.boundary import Had
-from veena.core.disk import EventKey, Place, Stream
 from veena.core.event_frame import LATE, REDELIVERED
+from veena.core.event_id import EventKey, Place, Stream
 
 #: Ids, and places of streams, that are held for all subscriptions: about 60 MiB each.
 MAX_IDS = 200_000

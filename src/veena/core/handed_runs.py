@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
-from veena.core.disk import Place, Stream
+from veena.core.event_id import Place, Stream
 
 #: Runs and the receivers in them that are remembered: some 20 MiB at most.
 MAX_RUNS = 20_000

@@ -18,17 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from veena.core.boundary import Deliver, Effect
-from veena.core.disk import Entry, EventKey, Place, Reached, Stream
-from veena.core.durable import ARRIVING, Durable, first_key, ids_of
+from veena.core.disk import Entry, Reached
+from veena.core.durable import ARRIVING, Durable
 from veena.core.event_frame import LATE, NO_TTL, REDELIVERED, EventFrame
-from veena.core.flight import MILLISECOND_NS, event_key
+from veena.core.event_id import EventKey, Place, Stream, event_key, first_key, ids_of
 from veena.core.inbox import Inbox, Reader
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
-from veena.core.settings import SECOND_NS
+from veena.core.settings import MILLISECOND_NS, READ_BATCH, SECOND_NS
 
-#: Entries that are read at once.
-READ_BATCH = 256
 #: How often cursors are written: what a crash makes this broker hand over again, with a mark.
 REACHED_NS = SECOND_NS
 

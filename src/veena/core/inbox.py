@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from veena.core.disk import EventKey, Place, Stream
+from veena.core.event_id import EventKey, Place, Stream
 
 #: Events handed over and not acknowledged; more stay in the log.
 WINDOW = 1024

@@ -21,6 +21,7 @@ from collections import deque
 from typing import Generic, TypeVar
 
 from veena.core.event_frame import COPY, EventFrame
+from veena.core.settings import MILLISECOND_NS
 
 #: What whoever lets an event wait wants to know of it again.
 Note = TypeVar("Note")
@@ -33,7 +34,6 @@ DROPS = (0, 3, 1, 4, 2, 5)
 QUANTUM = 4096
 CREDITS = tuple(QUANTUM * (1, 4, 16)[lane % 3] for lane in range(LANES))
 BEST_EFFORT = (0, 1, 2)
-MILLISECOND_NS = 1_000_000
 
 
 class Waiting(Generic[Note]):

@@ -27,7 +27,8 @@ from veena.core.dead_letters import dead_letter
 from veena.core.disk import Disk, Entries, Entry
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
-from veena.core.flight import LOG, Flight, event_key
+from veena.core.event_id import event_key
+from veena.core.flight import LOG, Flight
 from veena.core.interest import InterestMap
 from veena.core.ledger import Ledger
 from veena.core.log_ages import MARK_NS, LogAges
@@ -38,7 +39,7 @@ from veena.core.pending import Pending, UnderWay, Way
 from veena.core.plain_way import PlainWay
 from veena.core.pressure import Pressure
 from veena.core.router import Router
-from veena.core.settings import Settings
+from veena.core.settings import READ_BATCH, Settings
 from veena.event import Event
 
 #: Events of one unit that are on their way at once.
@@ -48,8 +49,6 @@ STAYING = 8
 #: A unit that does not get on for so many times the wait for the absent is absent. More than once: who entered it
 #: answers for its dead after one such wait.
 STUCK = 2
-#: Entries that are read back at once.
-READ_BATCH = 256
 
 
 class Origin:

@@ -23,12 +23,10 @@ from veena.core.origin import Origin
 from veena.core.post import KIND, Post
 from veena.core.post_messages import Backlog, Deleted, Gather, Orphan
 from veena.core.router import Router
-from veena.core.settings import Settings
+from veena.core.settings import READ_BATCH, Settings
 from veena.core.whereabouts import INTERNAL, broker_id
 from veena.errors import VeenaError
 
-#: Entries that are read at once.
-READ_BATCH = 256
 #: Askers that are remembered: in a cluster of 64 everybody for some of the others.
 MAX_ASKERS = 1024
 

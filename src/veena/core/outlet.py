@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from veena.core.boundary import ClientUp, Deliver, Effect
 from veena.core.clients import Clients
 from veena.core.event_frame import NO_TTL, EventFrame
-from veena.core.flight import MILLISECOND_NS, Flight
+from veena.core.flight import Flight
 from veena.core.lanes import Lanes, Waiting
 from veena.core.notes import What
 from veena.core.records import Records
 from veena.core.service_boundary import CloseSession, Dropped, SessionClear, SessionClogged
-from veena.core.settings import Settings
+from veena.core.settings import MILLISECOND_NS, Settings
 
 #: What waits for all clogged sessions of a broker. An event that waits for many counts for each of them, although its
 #: bytes are there once.

@@ -33,7 +33,7 @@ from veena.core.log_reader import LogReader
 from veena.core.post import Post
 from veena.core.post_messages import Past, PastEnd, Since
 from veena.core.session_boundary import CaughtUp
-from veena.core.settings import Settings
+from veena.core.settings import READ_BATCH, Settings
 from veena.core.want import KINDS, create_engine, keyed_want
 from veena.core.whereabouts import broker_id, everybody_id
 from veena.errors import InvalidConstraint, InvalidEvent, LocalProtocolError, VeenaError
@@ -41,7 +41,6 @@ from veena.matching.engine import Engine
 
 #: Subscriptions of one broker that wait for their past, and questions of others that are being answered.
 MAX_OPEN = 1000
-READ_BATCH = 256
 #: In times of `arrive_ns` after the question: how long units that are silent are waited for, and how long answers are
 #: taken that come after the client was told. A broker twenty slow hops away answers within the second.
 PATIENCE = 2

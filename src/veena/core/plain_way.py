@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from veena.address import Address
 from veena.core.decisions import Decisions, Receivers
-from veena.core.disk import Stream
 from veena.core.ends import Ends
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import Stream
 from veena.core.profiles import Profiles
 from veena.errors import InvalidEvent
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from veena.core.disk import Place, Stream
+from veena.core.event_id import Place, Stream
 from veena.core.frames import MAX_UNITS, U32, U64, ClientId, UnitPath
 from veena.core.notes import MAX_FACTS_OF_EVENT, MAX_STAYS_TOLD, Fact, Key, Stay
 from veena.core.notes import Address as UnitOrNone

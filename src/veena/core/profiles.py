@@ -108,7 +108,7 @@ class Profiles:
         except (LocalProtocolError, InvalidConstraint) as error:
             return [ClientRefused(given.session, subscription, str(error))]
         if self.records.is_on:
-            self.records.client(given, want, now_ns)
+            self.records.client(given, None if want is None else want.asked, now_ns)
         return []
 
     def _subscribe(self, given: Subscribe, was_accepted: bool, replaces: int | None, now_ns: int) -> Want:

@@ -18,9 +18,10 @@ from veena.address import Address
 from veena.core.boundary import Accepted, Deliver, DeliverBurst, Effect, Publish, PublishBatch, Welcome
 from veena.core.burst_way import BurstWay
 from veena.core.decisions import Decisions, Receivers
-from veena.core.disk import Entry, Place, Stream
+from veena.core.disk import Entry
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import COPY_BELOW, NO_TTL, RELIABLE, EventFrame
+from veena.core.event_id import Place, Stream
 from veena.core.notes import What
 from veena.core.origin import Origin
 from veena.core.plain_way import PlainWay

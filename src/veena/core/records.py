@@ -37,9 +37,9 @@ from veena.core.boundary import (
     Subscribe,
     Unsubscribe,
 )
-from veena.core.disk import EventKey, Noted
+from veena.core.disk import Noted
 from veena.core.event_frame import LATE, NO_TTL, REDELIVERED, EventCodec, EventFrame
-from veena.core.flight import MILLISECOND_NS, event_key
+from veena.core.event_id import EventKey, event_key
 from veena.core.notes import (
     MAX_FACTS_OF_EVENT,
     MAX_STAY_BYTES,
@@ -54,8 +54,7 @@ from veena.core.notes import (
     StayNote,
     What,
 )
-from veena.core.settings import Settings
-from veena.core.want import Want
+from veena.core.settings import MILLISECOND_NS, Settings
 from veena.core.whereabouts import GROUP, INTERNAL
 from veena.errors import VeenaError
 
@@ -67,6 +66,8 @@ MAX_STAYS = 100_000
 MAX_GAPS = 16
 #: While there are clients, a sign of life goes to the disk so often: after a crash it tells when they were last here.
 SIGN_NS = 1_000_000_000
+#: What a subscription asks for: its kind (the engine), its constraint as msgpack, and its scope.
+Asked = tuple[int, bytes, int]
 _OWN = INTERNAL.encode()
 
 
@@ -222,19 +223,19 @@ class Records:
         found = self._clients.get(session)
         return "" if found is None else found[0]
 
-    def client(self, given: ClientInput, want: Want | None, now_ns: int, group: str = "") -> None:
-        """A client came, went, or changed its mind; `want` is what it subscribed to, or its id when it is reachable."""
+    def client(self, given: ClientInput, asked: Asked | None, now_ns: int, group: str = "") -> None:
+        """A client came, went, or changed its mind; `asked` is its subscription, or its id when it is reachable."""
         if isinstance(given, ClientUp):
             self._clients[given.session] = (given.client_id, dict(given.attributes))
-            if want is not None:
-                self._begin(given.session, 0, want, now_ns)
+            if asked is not None:
+                self._begin(given.session, 0, asked, now_ns)
         elif isinstance(given, ClientDown):
             ending = "lost" if given.lost else "left"
             if self._reading.pop(given.session, 0) is None:
                 self._notes.append(ClientNote(now_ns, self.client_of(given.session), given.session, False, ending))
             self._end_session(given.session, ending, now_ns)
-        elif isinstance(given, Subscribe) and want is not None:
-            self._begin(given.session, given.subscription, want, now_ns, group)
+        elif isinstance(given, Subscribe) and asked is not None:
+            self._begin(given.session, given.subscription, asked, now_ns, group)
         elif isinstance(given, Unsubscribe):
             self._end(given.session, given.subscription, "unsubscribed", now_ns)
 
@@ -264,15 +265,16 @@ class Records:
                 if all(level < each.level for level, _ in stay.levels):
                     self._put(msgspec.structs.replace(stay, levels=levels))
 
-    def _begin(self, session: int, number: int, want: Want, now_ns: int, group: str = "") -> None:
+    def _begin(self, session: int, number: int, asked: Asked, now_ns: int, group: str = "") -> None:
         client, attributes = self._clients.get(session, ("", {}))
         if client.startswith(INTERNAL) and not client.startswith(GROUP):
             return
+        kind, payload, scope = asked
         before = self._standing.get((session, number))
-        if before is not None and (self._stays[before].kind, self._stays[before].payload) == (want.kind, want.payload):
+        if before is not None and (self._stays[before].kind, self._stays[before].payload) == (kind, payload):
             return  # it was kept over a restart
         stay = Stay(
-            client, session, number, want.kind, want.payload, want.scope, now_ns, attributes=attributes,
+            client, session, number, kind, payload, scope, now_ns, attributes=attributes,
             durable=session < 0, group=group,
         )  # fmt: skip
         self._put(stay)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from veena.address import Address
 from veena.core.boundary import Deliver, Effect, Publish
 from veena.core.event_frame import EventFrame
-from veena.core.flight import MILLISECOND_NS
 from veena.core.session_boundary import Request, Unanswered
+from veena.core.settings import MILLISECOND_NS
 from veena.core.whereabouts import MARK, reply_id
 from veena.errors import InvalidEvent, LocalProtocolError
 from veena.event import Event

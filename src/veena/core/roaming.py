@@ -30,17 +30,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from veena.address import Address
-from veena.core.disk import Disk, Entry, Place, Reached, Stream
-from veena.core.durable import ARRIVING, HOME, LEAVING, LEFT, OPEN, Durable, first_key, remember, stream_of
+from veena.core.disk import Disk, Entry, Reached
+from veena.core.durable import ARRIVING, HOME, LEAVING, LEFT, OPEN, Durable, remember
 from veena.core.durables import Durables
 from veena.core.event_frame import REDELIVERED, EventCodec, EventFrame
-from veena.core.handing import READ_BATCH
+from veena.core.event_id import Place, Stream, first_key, stream_of
 from veena.core.inbox import Inbox
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.post import Post
 from veena.core.post_messages import Backlog, Deleted, End, Move, hads, places
-from veena.core.settings import SECOND_NS, Settings
+from veena.core.settings import READ_BATCH, SECOND_NS, Settings
 from veena.core.want import WITHDRAW_NS
 from veena.core.whereabouts import broker_id, home_id
 from veena.errors import VeenaError

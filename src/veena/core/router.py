@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping
 
 from veena.address import Address, Unit, identifiers
 from veena.core.decisions import Decisions
-from veena.core.disk import EventKey
 from veena.core.duties import Duties
 from veena.core.ends import Ends, Outcome
 from veena.core.event_frame import ADOPTED, BACKLOG, RELIABLE, EventFrame
-from veena.core.flight import LOG, Flight, event_key
+from veena.core.event_id import EventKey, event_key
+from veena.core.flight import LOG, Flight
 from veena.core.frames import Done, Refused, done
 from veena.core.hops import Hops
 from veena.core.link import Link

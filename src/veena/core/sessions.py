@@ -164,7 +164,7 @@ class Sessions:
             self.shared.subscribe(given, now_ns)
             if self._profiles.records.is_on:
                 want = make_want(given.engine, given.constraint, given.scope)
-                self._profiles.records.client(given, want, now_ns, group_id(given.group, want))
+                self._profiles.records.client(given, want.asked, now_ns, group_id(given.group, want))
         elif isinstance(given, Subscribe) and (given.durable or given.since_ns is not None):
             self._subscribe(given, now_ns)
         elif isinstance(given, Unsubscribe):

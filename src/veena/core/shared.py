@@ -29,11 +29,10 @@ from dataclasses import dataclass, field
 from veena.address import Address
 from veena.core.boundary import Acknowledge, Active, ClientRefused, Deliver, Effect, Subscribe
 from veena.core.client_frames import MAX_GROUP_NAME
-from veena.core.disk import EventKey
 from veena.core.durable import Durable
 from veena.core.durables import Durables
 from veena.core.event_frame import REDELIVERED, EventCodec, EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import EventKey, event_key
 from veena.core.post import Post
 from veena.core.post_messages import Give, Join, Took
 from veena.core.settings import SECOND_NS, Settings

@@ -29,11 +29,11 @@ from dataclasses import dataclass, field
 
 from veena.address import Address
 from veena.core.boundary import Subscribe
-from veena.core.disk import Disk, Entry, EventKey, Forgotten, Reached, Registered
-from veena.core.durable import STANDBY, Durable, Key, remember
+from veena.core.disk import STANDBY, Disk, Entry, Forgotten, Reached, Registered
+from veena.core.durable import Durable, Key, remember
 from veena.core.durables import Durables, KeepsEvents
 from veena.core.event_frame import EventCodec
-from veena.core.flight import event_key
+from veena.core.event_id import EventKey, event_key
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.post import Post
@@ -52,7 +52,7 @@ from veena.core.post_messages import (
     decode_message,
 )
 from veena.core.roaming import Roaming
-from veena.core.settings import Settings
+from veena.core.settings import READ_BATCH, Settings
 from veena.core.want import SUBSCRIBED, create_engine, keyed_want, make_want, unreadable
 from veena.core.whereabouts import INTERNAL, broker_id, everybody_id
 from veena.errors import VeenaError
@@ -60,8 +60,6 @@ from veena.matching.engine import Constraint, Engine
 
 #: Subscriptions of others that one broker stands by for.
 MAX_STANDBY = 100_000
-#: Entries that are read at once.
-READ_BATCH = 256
 
 
 @dataclass(slots=True, eq=False)

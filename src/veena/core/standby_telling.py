@@ -22,11 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from veena.address import Address
-from veena.core.disk import Entry, EventKey
+from veena.core.disk import Entry
 from veena.core.durable import LEFT, Durable, Key
 from veena.core.durables import Durables
 from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.flight import Flight, event_key
+from veena.core.event_id import EventKey, event_key
+from veena.core.flight import Flight
 from veena.core.inbox import Inbox
 from veena.core.log_reader import LogReader
 from veena.core.origin import Origin
@@ -43,14 +44,12 @@ from veena.core.post_messages import (
     StandDown,
 )
 from veena.core.roaming import Roaming
-from veena.core.settings import SECOND_NS, Settings
+from veena.core.settings import READ_BATCH, SECOND_NS, Settings
 from veena.core.want import make_want
 from veena.core.whereabouts import GROUP, broker_id, everybody_id
 
 #: How long what is settled is gathered: what a standby may hand over again, with a mark.
 SETTLE_NS = SECOND_NS
-#: Entries that are read at once.
-READ_BATCH = 256
 #: Stands for everything that a new standby is being sent.
 AFRESH = -1
 

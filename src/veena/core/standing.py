@@ -13,7 +13,7 @@ from veena.core.disk import Disk
 from veena.core.durable import Durable
 from veena.core.ends import Ends
 from veena.core.event_frame import EventFrame
-from veena.core.flight import event_key
+from veena.core.event_id import event_key
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.map import NetworkMap

@@ -31,9 +31,9 @@ from veena.core.event_frame import NO_TTL, EventFrame
 from veena.core.event_way import Trail, follow, hops_of, path_to, standing
 from veena.core.explain_boundary import Handed, Happened, Hop, Reason, Verdict
 from veena.core.fitness import Fitness
-from veena.core.flight import MILLISECOND_NS
 from veena.core.notes import MOVED, Stay, What
 from veena.core.post_messages import Told
+from veena.core.settings import MILLISECOND_NS
 from veena.core.want import KINDS, TO, create_engine
 from veena.errors import InvalidConstraint, InvalidEvent
 from veena.event import Event

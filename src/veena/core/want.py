@@ -108,6 +108,11 @@ class Want(msgspec.Struct, gc=False, eq=False):
         return self.packed if isinstance(self.packed, bytes) else _encoder.encode(self.packed)
 
     @property
+    def asked(self) -> tuple[int, bytes, int]:
+        """What was asked for: the kind, the constraint as msgpack, and the scope."""
+        return (self.kind, self.payload, self.scope)
+
+    @property
     def base(self) -> int:
         """The kind of constraint, whichever events it is for."""
         return self.kind & _ENGINE

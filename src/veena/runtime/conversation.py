@@ -23,7 +23,6 @@ from veena.core.client_frames import (
     ClientHello,
     ClientWelcome,
     Farewell,
-    Place,
     TellAccepted,
     TellDenied,
     TellRedirect,
@@ -34,6 +33,7 @@ from veena.core.client_frames import (
 )
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.event_id import Place
 from veena.core.frames import MAX_RANGES, MAX_REASON, Frame
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.wire import Decoder, encode

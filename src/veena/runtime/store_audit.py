@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from veena.address import Address, format_address, link_level
-from veena.core.disk import EventKey, Noted
+from veena.core.disk import Noted
+from veena.core.event_id import EventKey
 from veena.core.notes import ClientNote, EventNote, Fact, Stay, StayNote, What
 from veena.core.want import KINDS
 from veena.event import EventId

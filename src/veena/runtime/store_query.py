@@ -17,8 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from veena.core.disk import Disk, Entry, Identity, Registered
-from veena.core.durable import DOUBTFUL
+from veena.core.disk import DOUBTFUL, Disk, Entry, Identity, Registered
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
 from veena.errors import RemoteProtocolError, StoreError
 from veena.event import EventId

@@ -21,14 +21,12 @@ from veena.core.disk import (
     Attended,
     Entries,
     Entry,
-    EventKey,
     Forgotten,
     Identity,
     Kept,
     Known,
     LastHad,
     Noted,
-    Place,
     Progress,
     Reached,
     Registered,
@@ -36,12 +34,12 @@ from veena.core.disk import (
     ShelfKey,
     Shelved,
     Skip,
-    Stream,
     Unshelved,
     Write,
 )
 from veena.core.durable import ARRIVING, OPEN
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
+from veena.core.event_id import EventKey, Place, Stream
 from veena.core.stage_boundary import Staged, StageWrite
 from veena.matching.engine import Constraint
 from veena.runtime import store_staging

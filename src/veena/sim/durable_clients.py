@@ -28,9 +28,9 @@ from veena.core.boundary import (
     Subscribe,
     Unsubscribe,
 )
-from veena.core.disk import Place, Stream
-from veena.core.durable import STANDBY, ids_of
+from veena.core.disk import STANDBY
 from veena.core.event_frame import EventFrame
+from veena.core.event_id import Place, Stream, ids_of
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import EventId

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from veena.address import Address, Unit, as_seen, format_address
-from veena.core.disk import EventKey
+from veena.core.event_id import EventKey
 from veena.core.explain_boundary import Reason
 from veena.core.settings import MILLISECOND_NS
 from veena.sim.evidence import Coming, Crossing, Ending

@@ -17,9 +17,9 @@ from random import Random
 from veena.address import Address
 from veena.core.boundary import ClientDown, ClientUp, Deliver
 from veena.core.broker import Broker
+from veena.core.event_id import event_key
 from veena.core.explain import NOT_READY
 from veena.core.explain_boundary import Denied, Explain, Explained, ExplainRefused, Reason
-from veena.core.flight import event_key
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.errors import VeenaError
 from veena.sim.explain_lies import TemptedOracle

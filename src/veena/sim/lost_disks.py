@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 from veena.address import Address, as_seen, contains
 from veena.core.copies_kept import asker_of, units_of
-from veena.core.disk import Disk, EventKey
+from veena.core.disk import Disk
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
+from veena.core.event_id import EventKey
 from veena.core.post_messages import Backlog, Hold, Orphan, decode_message
 from veena.core.whereabouts import INTERNAL
 from veena.event import EventId

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from veena import matching
 from veena.address import Address
 from veena.core.boundary import ClientDown, ClientUp, Had, Subscribe, Unsubscribe
-from veena.core.disk import Place, Stream
+from veena.core.event_id import Place, Stream
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event
 from veena.matching.engine import Constraint, Engine

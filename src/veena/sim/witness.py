@@ -32,10 +32,11 @@ from veena.core.boundary import (
     Unsubscribe,
 )
 from veena.core.broker import Broker
-from veena.core.disk import Entry, EventKey
+from veena.core.disk import Entry
 from veena.core.ends import Outcome
 from veena.core.event_frame import COPY, NO_TTL, EventFrame
-from veena.core.flight import LOG, Flight, event_key
+from veena.core.event_id import EventKey, event_key
+from veena.core.flight import LOG, Flight
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import MILLISECOND_NS
 from veena.errors import InvalidEvent
