@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
-from veena.core.boundary import AcceptedRun, ClientDown, ClientUp, Input, Welcome
+from veena.address import Unit
+from veena.core.boundary import AcceptedRun, ClientDown, ClientUp, Had, Input, Welcome
 from veena.core.client_frames import (
     AskRequest,
     AskWatch,
     ClientHello,
     ClientWelcome,
     Farewell,
+    Last,
     TellAccepted,
     TellDenied,
     TellRedirect,
@@ -31,27 +34,27 @@ from veena.core.client_frames import (
     runs_of,
     shown,
 )
+from veena.core.decisions import Receivers
+from veena.core.disk import Identity
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.event_id import Place
 from veena.core.frames import MAX_RANGES, MAX_REASON, Frame
 from veena.core.service_boundary import SessionClear, SessionClogged
+from veena.core.settings import Settings
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import VERSION, VERSION_LOW
 from veena.errors import AccessDenied, InvalidEvent, RemoteProtocolError, VeenaError
 from veena.event import EventId
-from veena.runtime.access_events import Action
-from veena.runtime.conversation_asks import HANDLERS, had_of, publish_again, publish_all
+from veena.runtime.access_events import AccessEvents, Action
 from veena.runtime.limits import Bucket, Limits
+from veena.runtime.logs import Log
 from veena.runtime.rights import Rights
-from veena.runtime.staging_asks import Incoming, abandon
+from veena.runtime.staging import Incoming, Staging
 from veena.runtime.stream import Bytes, Stream
 from veena.runtime.subscribed import Subscribed
 from veena.runtime.traffic import Traffic
-
-if TYPE_CHECKING:
-    from veena.runtime.conversations import Conversations
-    from veena.runtime.users import Principal
+from veena.runtime.users import Principal, Users
 
 #: How long a client may take to say who it is, all of it.
 HELLO_PATIENCE_S = 10.0
@@ -68,11 +71,102 @@ Ending = Literal["bye", "denied", "protocol", "limit", "slow", "closing"]
 logger = logging.getLogger("veena.clients")
 
 
+class Gives(Protocol):
+    """The driver, as far as conversations use it."""
+
+    def give(self, given: Input) -> None:
+        """Hand an input to the core, which answers through `Conversations.tell`."""
+
+    def again(self, session: int, burst: EventBurst) -> Receivers | None:
+        """Who gets a burst like one before it, if nothing else follows from it; None where it has to be given."""
+
+    def new_session(self) -> int:
+        """A number that no session has had."""
+
+
+class Tables(Protocol):
+    """The service that shows the broker's tables to readers outside, as far as conversations use it."""
+
+    def ask(self, who: Conversation, frame: Any) -> None:
+        """Deal with a reader's question."""
+
+    def is_reading(self, who: Conversation) -> bool:
+        """Whether blocks of a table are on their way to this client."""
+
+    def cleared(self, who: Conversation) -> None:
+        """The client reads again."""
+
+    def left(self, who: Conversation) -> None:
+        """The client is gone."""
+
+
+class House(Protocol):
+    """The broker's client service, as far as one conversation and the handlers of its frames use it.
+
+    `Conversations` is the one that runs; it makes conversations, so they cannot import it.
+    """
+
+    driver: Gives
+    identity: Identity
+    settings: Settings
+    users: Users
+    clock: Callable[[], float]
+    log: Log
+    codec: EventCodec
+    sessions: dict[int, Conversation]
+    by_principal: dict[str, int]
+    elsewhere: tuple[str, ...] | None
+    reports: dict[str, Callable[[], bytes]]
+    label_of: Callable[[Unit], str | None]
+    tables: Tables | None
+    staging: Staging | None
+    access: AccessEvents | None
+    batches: bool
+    attached: int
+    refused: int
+    at_fault: int
+    lost: int
+
+    def begin(self) -> None:
+        """A read begins: what follows from it is written when it ends."""
+
+    def finish(self) -> None:
+        """A read has ended: write what follows from it."""
+
+    def dirty(self, who: Conversation) -> None:
+        """Something is to be written to this conversation."""
+
+    def later(self, given: Input) -> None:
+        """Give an input when the core is not at work."""
+
+    def forget(self, who: Conversation) -> None:
+        """A conversation is over."""
+
+    def deliver_burst(self, burst: EventBurst, receivers: Receivers) -> None:
+        """Hand all events of a burst to these sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What a broker does with what an attached client sends: frames by their type, and events a read at a time."""
+
+    of_frame: Mapping[type[Frame], Callable[[Conversation, Any], None]]
+    publish_all: Callable[[Conversation, list[EventBurst]], None]
+    #: Publishes a read that is like the one before it; returns how many events that was, 0 where it cannot.
+    publish_again: Callable[[Conversation, Frame | EventBurst], int]
+
+
+def had_of(lasts: Iterable[Last]) -> Had:
+    """The last events that a client had, by stream, as the core takes them."""
+    return {(publisher, incarnation, lane): (stamp, number) for publisher, incarnation, lane, stamp, number in lasts}
+
+
 class Conversation:
     """A client, from its first byte to its last."""
 
-    def __init__(self, house: Conversations, stream: Stream, key: int) -> None:
+    def __init__(self, house: House, handlers: Handlers, stream: Stream, key: int) -> None:
         self.house = house
+        self._handlers = handlers
         self.key = key
         #: 0 until the core knows the client.
         self.session: int = 0
@@ -123,7 +217,7 @@ class Conversation:
         house.begin()
         try:
             frames = self._decoder.feed_bursts(data if isinstance(data, bytes) else bytes(data))
-            events = (len(frames) == 1 and publish_again(self, frames[0])) or self._take(frames)
+            events = (len(frames) == 1 and self._handlers.publish_again(self, frames[0])) or self._take(frames)
             if frames and not self.has_ended():
                 self._heard = house.clock()
                 self.traffic.published += events
@@ -148,7 +242,7 @@ class Conversation:
                 bursts.append(frame)
                 continue
             if bursts:
-                publish_all(self, bursts)
+                self._handlers.publish_all(self, bursts)
                 bursts = []
             assert isinstance(frame, Frame)
             self.usual = None
@@ -156,7 +250,7 @@ class Conversation:
             if self.has_ended():
                 return events
         if bursts:
-            publish_all(self, bursts)
+            self._handlers.publish_all(self, bursts)
         return events
 
     def closed(self, reason: str) -> None:
@@ -202,7 +296,7 @@ class Conversation:
     # --- the beginning ---
 
     def _heed(self, frame: Frame) -> None:
-        handler = HANDLERS.get(type(frame))
+        handler = self._handlers.of_frame.get(type(frame))
         if self.session:
             if handler is None:
                 raise RemoteProtocolError(f"{type(frame).__name__} has no place in a client's conversation")
@@ -328,7 +422,7 @@ class Conversation:
         self._is_over = True
         self.parts.clear()
         if self.incoming is not None:
-            abandon(self, self.incoming)
+            self.incoming.abandon(self.house.staging)
             self.incoming = None
         if self._checking is not None and self._checking is not asyncio.current_task():
             self._checking.cancel()

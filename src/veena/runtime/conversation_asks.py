@@ -7,11 +7,11 @@ what breaks the rules of a conversation raises, and ends it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from veena.core.boundary import Acknowledge, Forget, Had, Publish, PublishBatch, Subscribe, Unsubscribe
+from veena.core.boundary import Acknowledge, Forget, Publish, PublishBatch, Subscribe, Unsubscribe
 from veena.core.client_frames import (
     MAX_ROWS,
     Acknowledged,
@@ -26,7 +26,6 @@ from veena.core.client_frames import (
     AskWithdraw,
     Farewell,
     FoundRow,
-    Last,
     Pause,
     Resume,
     TellAdvertRefused,
@@ -45,12 +44,10 @@ from veena.core.wire_faults import DECODE_ERRORS, explain
 from veena.errors import InvalidConstraint, InvalidEvent, RemoteProtocolError
 from veena.event import EventId
 from veena.matching.engine import Constraint
+from veena.runtime.conversation import Conversation, Handlers, had_of
 from veena.runtime.conversation_past import ASKS
 from veena.runtime.log_service import READER_ASKS
 from veena.runtime.staging_asks import STAGE_ASKS, take
-
-if TYPE_CHECKING:
-    from veena.runtime.conversation import Conversation
 
 #: Bytes of rows in one frame of an answer: below any control frame's limit, with one row more.
 ANSWER_BYTES = 128 * 1024
@@ -246,10 +243,6 @@ def _acknowledge(who: Conversation, frame: Acknowledged) -> None:
         who.give(Acknowledge(who.session, frame.subscription, tuple(EventId(*each) for each in frame.ids)))
 
 
-def had_of(lasts: Iterable[Last]) -> Had:
-    return {(publisher, incarnation, lane): (stamp, number) for publisher, incarnation, lane, stamp, number in lasts}
-
-
 # --- advertisements ---
 
 
@@ -345,14 +338,14 @@ def _of_tables(who: Conversation, frame: Any) -> None:
     if tables is None:
         who.refuse(frame.number, "invalid", "this broker shows its tables to nobody: it has no store")
     else:
-        READER_ASKS[type(frame)](tables, who, frame)
+        tables.ask(who, frame)
 
 
 def _farewell(who: Conversation, frame: Farewell | Goodbye) -> None:
     who.end("bye", frame.reason, lost=isinstance(frame, Farewell) and frame.why != "bye")
 
 
-HANDLERS: dict[type[Frame], Callable[[Conversation, Any], None]] = {
+_OF_FRAME: dict[type[Frame], Callable[[Conversation, Any], None]] = {
     AskSubscribe: _subscribe,
     AskUnsubscribe: _unsubscribe,
     AskForget: _forget,
@@ -372,3 +365,5 @@ HANDLERS: dict[type[Frame], Callable[[Conversation, Any], None]] = {
     Farewell: _farewell,
     Goodbye: _farewell,
 }
+
+REQUESTS = Handlers(_OF_FRAME, publish_all, publish_again)

@@ -8,7 +8,7 @@ same rules as at its delivery (design §9). A publisher may ask about its own ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from veena.address import Unit
 from veena.core.ask_frames import (
@@ -33,10 +33,8 @@ from veena.core.frames import Frame
 from veena.core.want import SUBSCRIBED
 from veena.errors import InvalidEvent
 from veena.event import EventId
+from veena.runtime.conversation import Conversation
 from veena.runtime.moving import move
-
-if TYPE_CHECKING:
-    from veena.runtime.conversation import Conversation
 
 #: Bytes of facts in one frame of a trace: below any control frame's limit, with one fact more.
 PAGE_BYTES = 128 << 10

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from veena.address import Unit
 from veena.core.boundary import (
@@ -69,10 +69,9 @@ from veena.core.session_boundary import CaughtUp, Unanswered
 from veena.core.settings import Settings
 from veena.core.wire import encode
 from veena.runtime.access_events import AccessEvents
-from veena.runtime.conversation import Conversation
-from veena.runtime.conversation_asks import answer_frames
+from veena.runtime.conversation import Conversation, Gives, Tables
+from veena.runtime.conversation_asks import REQUESTS, answer_frames
 from veena.runtime.conversation_past import TELLS
-from veena.runtime.log_service import LogService
 from veena.runtime.logs import Log
 from veena.runtime.staging import Staging
 from veena.runtime.stream import Bytes, Listener, Stream
@@ -86,19 +85,6 @@ MAX_CONVERSATIONS = 1 << 17
 _DELIVERED_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
 
 logger = logging.getLogger("veena.clients")
-
-
-class Gives(Protocol):
-    """The driver, as far as conversations use it."""
-
-    def give(self, given: Input) -> None:
-        """Hand an input to the core; `tell` is called with what that has for clients."""
-
-    def again(self, session: int, burst: EventBurst) -> Receivers | None:
-        """Who gets a burst like one before it, if nothing else follows from it; None where it has to be given."""
-
-    def new_session(self) -> int:
-        """A number that no session has had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +141,7 @@ class Conversations:
         self.reports: dict[str, Callable[[], bytes]] = {}
         self.label_of: Callable[[Unit], str | None] = lambda unit: None
         #: What readers outside are shown of the store.
-        self.tables: LogService | None = None
+        self.tables: Tables | None = None
         #: What clients stage before it is published.
         self.staging: Staging | None = None
         #: Who tells others who came in and who was refused, if anybody.
@@ -205,7 +191,7 @@ class Conversations:
     def accept(self, stream: Stream, data: Bytes) -> Listener:
         """A client has connected, and these are its first bytes."""
         self._next += 1
-        found = Conversation(self, stream, self._next)
+        found = Conversation(self, REQUESTS, stream, self._next)
         if len(self.everybody) >= MAX_CONVERSATIONS:
             found.end("limit", f"this broker has {MAX_CONVERSATIONS} clients: try another one")
             return found

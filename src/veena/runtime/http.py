@@ -9,15 +9,12 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from veena.errors import ConfigError
 from veena.runtime.config_file import split_place
-
-if TYPE_CHECKING:
-    from veena.runtime.node import Node
+from veena.runtime.node_statistics import NodeStatistics
 
 #: A request line and its headers; and how long they may take to come.
 MAX_REQUEST_BYTES = 8192
@@ -33,8 +30,9 @@ _TEXT = "text/plain; charset=utf-8"
 class HttpServer:
     """The monitoring of one broker."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, statistics: Callable[[], NodeStatistics], why_not_ready: Callable[[], str | None]) -> None:
+        self._statistics = statistics
+        self._why_not_ready = why_not_ready
         self._server: asyncio.Server | None = None
         self._requests = 0
         self.url = ""
@@ -42,7 +40,7 @@ class HttpServer:
             "/healthz": lambda: (200, _TEXT, b"ok\n"),
             "/readyz": self._ready,
             "/metrics": self._metrics,
-            "/statusz": lambda: (200, "application/json", status(node)),
+            "/statusz": lambda: (200, "application/json", status(statistics())),
         }
 
     async def start(self, place: str) -> None:
@@ -88,16 +86,16 @@ class HttpServer:
     def _metrics(self) -> Reply:
         from veena.runtime.metrics import exposition  # a tenth of a second and some megabytes, for who asks
 
-        return 200, "text/plain; version=0.0.4; charset=utf-8", exposition(self._node.statistics())
+        return 200, "text/plain; version=0.0.4; charset=utf-8", exposition(self._statistics())
 
     def _ready(self) -> Reply:
-        why = self._node.why_not_ready()
+        why = self._why_not_ready()
         return (200, _TEXT, b"ready\n") if why is None else (503, _TEXT, f"{why}\n".encode())
 
 
-def status(node: Node) -> bytes:
+def status(statistics: NodeStatistics) -> bytes:
     """Everything that a broker says of itself, as JSON."""
-    return msgspec.json.encode(node.statistics(), enc_hook=_plain)
+    return msgspec.json.encode(statistics, enc_hook=_plain)
 
 
 def _plain(value: object) -> object:

@@ -13,16 +13,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from veena.core import wire
+from veena.core.event_frame import EventCodec
 from veena.errors import RemoteProtocolError
 from veena.runtime.stream import Bytes, Stream
 from veena.runtime.transport_tcp import HIGH_WATER, LOW_WATER, TcpStream
 from veena.runtime.transport_url import Url
-
-if TYPE_CHECKING:
-    from veena.runtime.links import Links
 
 #: What waits for the end of the turn is written before that when it is so much: the peer can begin to read.
 WRITE_AT = 64 * 1024
@@ -57,10 +55,28 @@ class OwnLink:
         self.over = asyncio.Event()
 
 
+class Owner(Protocol):
+    """All links of a broker, as far as the end of one link uses them."""
+
+    codec: EventCodec
+
+    def arrived(self, end: LinkEnd, frames: list[wire.Numbered]) -> None:
+        """One read brought these frames."""
+
+    def fault(self, end: LinkEnd, error: RemoteProtocolError) -> None:
+        """The peer broke the rules."""
+
+    def over(self, end: LinkEnd, reason: str) -> None:
+        """The connection is closed."""
+
+    def room(self, end: LinkEnd, size: int | None) -> None:
+        """The stream takes so many more bytes of events; None: as many as there are."""
+
+
 class LinkEnd:
     """This end of one connection: who listens to its stream."""
 
-    def __init__(self, number: int, stream: Stream, own: OwnLink | None, links: Links) -> None:
+    def __init__(self, number: int, stream: Stream, own: OwnLink | None, links: Owner) -> None:
         self.number = number
         self.stream = stream
         self.own = own

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from veena.address import Address
 from veena.core.client_frames import MAX_URLS, ClientHello, Farewell, TellRedirect
@@ -33,14 +32,16 @@ from veena.core.whereabouts import INTERNAL
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import MAX_CONTROL_FRAME
 from veena.errors import AccessDenied, ConfigError, VeenaError
+from veena.runtime.config import Config
+from veena.runtime.conversations import Conversations
+from veena.runtime.driver import Driver
 from veena.runtime.load import ROOMY, Gauge, Load, LoadLimits
 from veena.runtime.locate import ask
+from veena.runtime.logs import Log
 from veena.runtime.network_file import load_network
 from veena.runtime.regions import Regions, levels_away
 from veena.runtime.stream import Bytes, Listener, Stream
-
-if TYPE_CHECKING:
-    from veena.runtime.node import Node
+from veena.runtime.transports import Secrets
 
 #: Brokers that one locator asks: more are in a network whose units have locators of their own.
 MAX_ASKED = 256
@@ -96,10 +97,24 @@ def ranked(
 class Locator:
     """What one broker knows of the others' load, who asks it, and whom it sends away."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        events = lambda: node.clients.statistics().delivered + node.driver.statistics().origin.accepted  # noqa: E731
-        self._gauge = Gauge(lambda: node.clients.statistics().clients, events, time.monotonic)
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        driver: Driver,
+        clients: Conversations,
+        urls: Sequence[str],
+        secrets: Secrets,
+        log: Log,
+    ) -> None:
+        """`config` returns the configuration of the moment: an operator may reload it."""
+        self._config = config
+        self._driver = driver
+        self._clients = clients
+        self._urls = tuple(urls)
+        self._secrets = secrets
+        self._log = log
+        events = lambda: clients.statistics().delivered + driver.statistics().origin.accepted  # noqa: E731
+        self._gauge = Gauge(lambda: clients.statistics().clients, events, time.monotonic)
         #: What others said of themselves last, and when; by address, since names may be alike.
         self._known: dict[Address, tuple[Located, float]] = {}
         #: Clients sent to a broker since it reported.
@@ -126,19 +141,19 @@ class Locator:
     # --- what is known ---
 
     def load(self) -> Load:
-        tables = self._node.config.tables
+        tables = self._config().tables
         limits = LoadLimits(tables.load.clients, tables.load.events_per_second, tables.limits.connections)
         return self._gauge.read(limits)
 
     def own(self) -> Located:
         """What this broker says of itself."""
-        node, load = self._node, self.load()
-        urls = tuple(url for url in node.urls if len(url) <= MAX_URL)[:MAX_BROKER_URLS]
-        return Located(urls, node.config.name, node.config.address, load.thousandths, load.clients, load.room)
+        config, load = self._config(), self.load()
+        urls = tuple(url for url in self._urls if len(url) <= MAX_URL)[:MAX_BROKER_URLS]
+        return Located(urls, config.name, config.address, load.thousandths, load.clients, load.room)
 
     def others(self) -> list[Located]:
         """What is known of the other brokers now, those who were sent there since included."""
-        oldest = time.monotonic() - MISSED_ROUNDS * self._node.config.tables.locator.refresh_s
+        oldest = time.monotonic() - MISSED_ROUNDS * self._config().tables.locator.refresh_s
         self._known = {address: each for address, each in self._known.items() if each[1] >= oldest}
         return [_with_more(broker, self._sent.get(address, 0)) for address, (broker, _) in self._known.items()]
 
@@ -148,16 +163,16 @@ class Locator:
             self._is_read = True
             await asyncio.to_thread(self._read_network)
         turn = asyncio.Semaphore(ASKED_AT_ONCE)
-        own = self._node.urls
+        own = self._urls
 
         async def hear(urls: Sequence[str]) -> None:
             async with turn:
                 try:
-                    (broker, *_) = await ask(urls[0], AskLocate(ASKER, own=True), self._node.secrets, ASKING_S)
+                    (broker, *_) = await ask(urls[0], AskLocate(ASKER, own=True), self._secrets, ASKING_S)
                 except VeenaError as error:
-                    self._node.log.debug("a broker does not say how it is doing", url=urls[0], reason=str(error))
+                    self._log.debug("a broker does not say how it is doing", url=urls[0], reason=str(error))
                     return
-            if broker.address != self._node.config.address:
+            if broker.address != self._config().address:
                 self._known[broker.address] = broker, time.monotonic()
                 self._sent.pop(broker.address, None)
 
@@ -169,7 +184,7 @@ class Locator:
 
     def places(self) -> list[tuple[str, ...]]:
         """Where brokers listen, as far as anybody said so; a broker may be in it twice."""
-        config, driver = self._node.config, self._node.driver
+        config, driver = self._config(), self._driver
         found: dict[tuple[str, ...], None] = {(url,): None for url in config.tables.locator.brokers}
         found.update((listen, None) for listen in self._listed)
         for unit in driver.reached:
@@ -178,13 +193,14 @@ class Locator:
 
     def _read_network(self) -> None:
         """Where the network file says that brokers listen: read once, it may be long."""
-        path = self._node.config.path(self._node.config.tables.broker.network)
+        config = self._config()
+        path = config.path(config.tables.broker.network)
         if path is None:
             return
         try:
             self._listed = [entry.listen for entry in load_network(path).brokers[:MAX_ASKED] if entry.listen]
         except ConfigError as error:
-            self._node.log.warning("the network file cannot be read any more", reason=str(error))
+            self._log.warning("the network file cannot be read any more", reason=str(error))
 
     def statistics(self) -> LocatorStatistics:
         return LocatorStatistics(
@@ -201,19 +217,19 @@ class Locator:
 
     async def may_ask(self, question: AskLocate, stream: Stream) -> None:
         """Raise AccessDenied for who is not let in: the same as everywhere, and brokers ask as neighbours."""
-        users = self._node.clients.users
-        if users.is_open or (question.own and self._node.driver.links.trust.why_not(stream) is None):
+        users = self._clients.users
+        if users.is_open or (question.own and self._driver.links.trust.why_not(stream) is None):
             return
         hello = ClientHello(1, 1, question.client_id, question.user, question.password, question.token)
         await users.admit(hello, stream.proven)
 
     def answer(self, question: AskLocate, ip: str) -> TellLocated | Farewell:
-        config = self._node.config
+        config = self._config()
         if question.own:
             return TellLocated((self.own(),))
         if not config.tables.locator.serve:
             self._refused += 1
-            url = self._node.urls[0]
+            url = self._urls[0]
             reason = f"this broker is no locator: connect to {url}, or set [locator] serve = true in its configuration"
             return Farewell("protocol", reason[:MAX_REASON])
         self._answered += 1
@@ -232,7 +248,7 @@ class Locator:
 
     async def _watch(self) -> None:
         while True:
-            section = self._node.config.tables.locator
+            section = self._config().tables.locator
             try:
                 excess = self.load().excess
                 if section.serve or excess:
@@ -240,13 +256,13 @@ class Locator:
                 if excess:
                     self._move(excess)
             except Exception as error:  # whatever it is, the broker itself goes on
-                self._node.log.failure("looking for brokers with room failed", error)
+                self._log.failure("looking for brokers with room failed", error)
             is_alone = section.serve and not self._known
             await asyncio.sleep(min(EAGER_S, section.refresh_s) if is_alone else section.refresh_s)
 
     def _move(self, excess: int) -> None:
         """Send the newest clients to the nearest brokers with room, as many to each as it has room for."""
-        node, clients, host = self._node, self._node.clients, self._node.config.address
+        clients, host = self._clients, self._config().address
         roomy = {each.address: each for each in ranked(self.others(), host) if each.load < ROOMY * FULL and each.room}
         nearest = dict(islice(roomy.items(), MAX_URLS))
         here = list(clients.sessions.values())
@@ -265,9 +281,9 @@ class Locator:
             sent += 1
         self._moved += sent
         if sent:
-            node.log.info("clients were sent to brokers with room", count=sent, too_many=excess)
+            self._log.info("clients were sent to brokers with room", count=sent, too_many=excess)
         else:
-            node.log.noise("more clients than this broker serves well, and nobody has room for them", too_many=excess)
+            self._log.noise("more clients than this broker serves well, and nobody has room for them", too_many=excess)
 
 
 class _Visit:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from veena.core.event_frame import EventCodec
 from veena.core.frames import Frame
@@ -44,17 +44,15 @@ from veena.core.log_frames import (
 from veena.core.wire import encode
 from veena.core.wire_header import MAX_FRAME
 from veena.errors import InvalidConstraint, StoreError
+from veena.runtime.conversation import Conversation
 from veena.runtime.log_columns import block_frames
 from veena.runtime.log_reading import Gap, LogReading, Wanted
 from veena.runtime.log_sieve import TESTED, Sieve
 from veena.runtime.logs import Log
+from veena.runtime.store import Store
 from veena.runtime.store_faults import explained
 from veena.runtime.store_records import Delivery, Hop, ProfileChange
 from veena.runtime.store_standing import reader_name, table_of_reader
-
-if TYPE_CHECKING:
-    from veena.runtime.conversation import Conversation
-    from veena.runtime.store import Store
 
 #: Two, so that a long block of one reader does not hold up a short question of another. More gain nothing: they share
 #: the interpreter's lock.
@@ -246,6 +244,10 @@ class LogService:
 
     def brokers(self, who: Conversation, frame: AskBrokers) -> None:
         who.say(TellBrokers(frame.number, tuple(self._places())))
+
+    def ask(self, who: Conversation, frame: Any) -> None:
+        """Deal with a reader's question."""
+        READER_ASKS[type(frame)](self, who, frame)
 
     def is_reading(self, who: Conversation) -> bool:
         """Whether blocks may be on their way to it."""

@@ -6,7 +6,6 @@ Counters are the broker's own and never sums over connections, which would fall 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -15,11 +14,9 @@ from prometheus_client.registry import Collector
 from veena.address import format_address
 from veena.core.link import LinkState
 from veena.runtime.log_service import ReaderStatistics
+from veena.runtime.node_statistics import NodeStatistics
 
-if TYPE_CHECKING:
-    from veena.runtime.node import NodeStatistics
-
-Value = Callable[["NodeStatistics"], float]
+Value = Callable[[NodeStatistics], float]
 
 
 def _open_links(statistics: NodeStatistics) -> int:

@@ -8,15 +8,12 @@ back: it was sent, not thrown out. Who asks for it needs the right `move`.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from veena.core.ask_frames import AskMove, TellMoved
 from veena.core.client_frames import TellRedirect
 from veena.errors import ConfigError
+from veena.runtime.conversation import Conversation
 from veena.runtime.transport_url import parse_url
-
-if TYPE_CHECKING:
-    from veena.runtime.conversation import Conversation
 
 INDUCED = "another broker is nearer"
 

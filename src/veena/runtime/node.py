@@ -15,14 +15,13 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import veena
 from veena.address import Unit, as_seen, format_address
 from veena.core.boundary import Restart
-from veena.core.broker_statistics import BrokerStatistics
 from veena.core.client_frames import MAX_URLS
 from veena.core.disk import Disk, Identity
 from veena.core.frames import MAX_URL
@@ -32,20 +31,20 @@ from veena.errors import ConfigError
 from veena.runtime.access_events import AccessEvents
 from veena.runtime.clients_view import clients_view
 from veena.runtime.config import RELOADABLE, Config, changes
-from veena.runtime.conversations import Conversations, ConversationStatistics
+from veena.runtime.conversations import Conversations
 from veena.runtime.driver import Driver, FromDisk
 from veena.runtime.http import HttpServer, status
-from veena.runtime.link_end import EndStatistics
-from veena.runtime.listener import Entrance, EntranceStatistics
-from veena.runtime.locator import Locator, LocatorStatistics
-from veena.runtime.log_service import LogService, LogStatistics
-from veena.runtime.logs import LineStatistics, Log
+from veena.runtime.listener import Entrance
+from veena.runtime.locator import Locator
+from veena.runtime.log_service import LogService
+from veena.runtime.logs import Log
 from veena.runtime.map_view import live_view
 from veena.runtime.memory import memory_bytes
+from veena.runtime.node_statistics import NodeStatistics
 from veena.runtime.recorder import Recorder
-from veena.runtime.staging import Staging, StagingStatistics
+from veena.runtime.staging import Staging
 from veena.runtime.staging_release import Releaser, open_staging
-from veena.runtime.store import Store, StoreStatistics
+from veena.runtime.store import Store
 from veena.runtime.store_records import Passed
 from veena.runtime.store_retention import Retention
 from veena.runtime.stream import Listener, Stream
@@ -57,36 +56,6 @@ from veena.runtime.users import Users, load_users
 #: How long clients are given to go elsewhere when a broker stops, and streams to send their last words.
 DRAIN_S = 5.0
 LAST_WORDS_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatistics:
-    """Everything that a running broker can say of itself."""
-
-    name: str
-    label: str
-    network: str
-    urls: tuple[str, ...]
-    uptime_s: float
-    inputs: int
-    broker: BrokerStatistics
-    transports: tuple[EndStatistics, ...]
-    clients: ConversationStatistics
-    entrance: EntranceStatistics
-    store: StoreStatistics
-    version: str
-    #: The address as people write it, and how much of events is remembered for who asks afterwards.
-    address: str
-    records: str
-    pid: int
-    memory_bytes: int
-    locator: LocatorStatistics
-    #: What readers outside get of the store's tables.
-    tables: LogStatistics
-    #: Batches that clients stage and publish as a whole.
-    staging: StagingStatistics
-    #: What it has written to its log.
-    lines: LineStatistics
 
 
 class Node:
@@ -187,7 +156,7 @@ class Node:
                     self.config.name, clients.codec, clients.clock, driver.new_session, clients.later
                 )
             self._clients.reports = {
-                "status": lambda: status(self),
+                "status": lambda: status(self.statistics()),
                 "map": lambda: json.dumps(self.topology()).encode(),
                 "clients": lambda: json.dumps(self._clients_view()).encode(),
             }
@@ -197,7 +166,7 @@ class Node:
             self._releaser = await self._open_staging()
             self._clients.staging = self._releaser.staging
             driver.clients = self._clients
-            self._locator = Locator(self)
+            self._locator = Locator(lambda: self.config, driver, clients, self.urls, secrets, self.log)
             await self._open_http()
         except BaseException:
             await self._release()
@@ -287,7 +256,7 @@ class Node:
     async def _open_http(self) -> None:
         place = self.config.tables.http.listen
         if place is not None:
-            self._http = HttpServer(self)
+            self._http = HttpServer(self.statistics, self.why_not_ready)
             await self._http.start(place)
 
     def _announced(self) -> tuple[str, ...]:

@@ -96,6 +96,26 @@ class StagingStatistics:
     held: str
 
 
+class Incoming:
+    """The events behind an AskStage, as far as they have come."""
+
+    __slots__ = ("ask", "data", "left", "refused", "size")
+
+    def __init__(self, ask: AskStage, refused: Refusal | None) -> None:
+        self.ask = ask
+        self.left = ask.rows
+        self.data: list[bytes | memoryview] = []
+        #: Bytes that room is taken for.
+        self.size = 0
+        self.refused = refused
+
+    def abandon(self, staging: Staging | None) -> None:
+        """Give back the room of what has come: it will not be kept."""
+        if staging is not None:
+            staging.give_room(self.size)
+        self.data, self.size = [], 0
+
+
 class Staging:
     """What is staged at one broker."""
 

@@ -7,7 +7,7 @@ of them is told when all of them have come, and nothing of that chunk is kept.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import PRIORITY_MASK, RELIABLE, EventFrame
@@ -16,30 +16,14 @@ from veena.core.stage_frames import AskAbandon, AskPublish, AskPublished, AskSta
 from veena.core.whereabouts import is_internal
 from veena.errors import InvalidEvent, RemoteProtocolError
 from veena.matching.document import check_document
-from veena.runtime.staging import Refusal, Then
-
-if TYPE_CHECKING:
-    from veena.runtime.conversation import Conversation
+from veena.runtime.conversation import Conversation
+from veena.runtime.staging import Incoming, Refusal, Then
 
 #: Bytes of the events behind one AskStage: one write to the disk. A client in a hurry sends about a megabyte.
 MAX_CHUNK_BYTES = 32 << 20
 #: Chunks of one client that are not answered yet: far more than one that waits for answers has on their way.
 MAX_CHUNKS = 64
 _NO_STAGING: Refusal = ("store", "this broker stages nothing: it has no store; ask one that does")
-
-
-class Incoming:
-    """The events behind an AskStage, as far as they have come."""
-
-    __slots__ = ("ask", "data", "left", "refused", "size")
-
-    def __init__(self, ask: AskStage, refused: Refusal | None) -> None:
-        self.ask = ask
-        self.left = ask.rows
-        self.data: list[bytes | memoryview] = []
-        #: Bytes that room is taken for.
-        self.size = 0
-        self.refused = refused
 
 
 def _stage(who: Conversation, frame: AskStage) -> None:
@@ -86,14 +70,7 @@ def _add(who: Conversation, incoming: Incoming, burst: EventBurst) -> None:
         incoming.data.append(burst.data)
         incoming.size += size
     else:
-        abandon(who, incoming)
-
-
-def abandon(who: Conversation, incoming: Incoming) -> None:
-    """What has come will not be kept."""
-    if who.house.staging is not None:
-        who.house.staging.give_room(incoming.size)
-    incoming.data, incoming.size = [], 0
+        incoming.abandon(who.house.staging)
 
 
 def _wrong(who: Conversation, like: EventFrame) -> Refusal | None:

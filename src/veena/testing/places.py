@@ -21,7 +21,8 @@ from veena.errors import ConfigError
 from veena.runtime.config_file import load_config
 from veena.runtime.fleet import last_lines, spawn
 from veena.runtime.logs import Log
-from veena.runtime.node import Node, NodeStatistics
+from veena.runtime.node import Node
+from veena.runtime.node_statistics import NodeStatistics
 from veena.runtime.topology import BrokerEntry
 from veena.testing.doors import HOST
 
