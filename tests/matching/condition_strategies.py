@@ -24,9 +24,9 @@ from veena.matching.condition import (
     Not,
     NullTest,
     Operand,
+    Scalar,
     Truth,
 )
-from veena.matching.formula import Scalar
 from veena.matching.like import LikePattern, PatternError
 
 NAMES = ("a", "b", "$c")

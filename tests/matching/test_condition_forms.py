@@ -18,6 +18,7 @@ from veena.matching.condition import (
     Condition,
     Literal,
     Not,
+    Scalar,
     attribute_names,
     evaluate,
 )
@@ -27,7 +28,7 @@ from veena.matching.condition_lexer import lex
 from veena.matching.condition_template import CONSTRAINT, SELECTOR, Language, Template, Templates, template
 from veena.matching.condition_words import explain_condition, text_of
 from veena.matching.constraint_text import parse_constraint
-from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence, Scalar
+from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence
 from veena.matching.formula_merge import kind_of_value
 from veena.matching.index_plan import plan_of
 from veena.matching.index_plan_words import plan_of_words

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.matching.condition_strategies import attributes, conditions
 from veena import matching
-from veena.matching.condition import Attributes, Condition, Conjunction, Disjunction, evaluate
+from veena.matching.condition import Attributes, Condition, Conjunction, Disjunction, Number, Scalar, evaluate
 from veena.matching.constraint_text import parse_constraint
 from veena.matching.cover import covers
-from veena.matching.formula import All, Any, EqualTo, Formula, InRange, Number, OneOf, Presence, Scalar
+from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Presence
 from veena.matching.formula_merge import admits
 from veena.matching.normal_form import normal_form
 from veena.matching.selector_text import parse_selector

@@ -27,9 +27,9 @@ from veena.address import Address
 from veena.core.advert import columns_of, document_of
 from veena.core.discovery_boundary import Scalar
 from veena.core.discovery_frames import Advertisement
-from veena.matching.condition import Comparison, Contains, In, Like, MemberOf, attribute_names
+from veena.matching.condition import Comparison, Contains, In, Like, MemberOf, Number, attribute_names
 from veena.matching.document import parse_document
-from veena.matching.formula import All, EqualTo, Formula, InRange, Number, OneOf, Presence
+from veena.matching.formula import All, EqualTo, Formula, InRange, OneOf, Presence
 from veena.matching.formula import Any as AnyOf
 from veena.matching.xpath_number import number_of
 from veena.matching.xpath_reads import string_value

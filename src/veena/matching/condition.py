@@ -21,10 +21,9 @@ Rejected: evaluation by Python's own `and`/`or` on True, False and None. It look
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
-from typing import Final, TypeGuard, TypeVar
+from dataclasses import dataclass, fields
+from typing import Final, TypeGuard, TypeVar, dataclass_transform
 
-from veena.matching.formula import Number, Scalar, node
 from veena.matching.like import LikePattern, is_beyond_like, like
 
 #: What is judged: properties by name. Values of other types than `Scalar` are there, but like nothing.
@@ -33,6 +32,21 @@ Attributes = Mapping[str, object]
 #: An exact result with more bits has no value (unknown): a chain of products must not grow without bound. Far above
 #: the 64 bits of any number on the wire, so that nobody meets it by accident.
 MAX_EXACT_BITS: Final = 4096
+
+Number = int | float
+#: What an attribute can be compared with. A bool is not a number here, and 1 is never True.
+Scalar = str | bool | int | float
+
+_Node = TypeVar("_Node")
+
+
+@dataclass_transform(frozen_default=True)
+def node(kind: type[_Node]) -> type[_Node]:
+    """A class of the trees that texts become: slots, equality and a hash, and frozen for the type checker alone.
+
+    A text becomes dozens of nodes, and a dataclass that is frozen at run time takes four times as long to make.
+    """
+    return dataclass(slots=True, unsafe_hash="__hash__" not in kind.__dict__)(kind)
 
 
 @node

@@ -29,9 +29,9 @@ from veena.matching.condition import (
     Negation,
     Not,
     Operand,
+    Scalar,
     like_pattern,
 )
-from veena.matching.formula import Scalar
 
 
 def bound(condition: Condition, constants: Sequence[Scalar]) -> Condition:

@@ -32,6 +32,7 @@ from veena.matching.condition import (
     Negation,
     Not,
     Operand,
+    Scalar,
     Term,
     calculate,
     compare,
@@ -40,7 +41,6 @@ from veena.matching.condition import (
     is_number,
     like_pattern,
 )
-from veena.matching.formula import Scalar
 from veena.matching.like import is_beyond_like
 
 Check = Callable[[Attributes], bool]

@@ -21,9 +21,8 @@ from itertools import islice
 from typing import Final
 
 from veena.errors import InvalidConstraint
-from veena.matching.condition import Attribute, Literal
+from veena.matching.condition import Attribute, Literal, Number, Scalar
 from veena.matching.engine import check_text
-from veena.matching.formula import Number, Scalar
 
 #: A text this long is no predicate but a mistake or an attack; a term is rarely longer than 60 characters.
 MAX_TEXT_LENGTH: Final = 16 * 1024

@@ -28,11 +28,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from veena.matching.condition import Condition, Conjunction, Disjunction, Like, Not
+from veena.matching.condition import Condition, Conjunction, Disjunction, Like, Not, Scalar
 from veena.matching.condition_binding import bound
 from veena.matching.condition_lexer import Lexicon, Word, check_length, lex
 from veena.matching.constraint_text import CONSTRAINT_LEXICON, CONSTRAINT_MEANINGS, parse_constraint
-from veena.matching.formula import Scalar
 from veena.matching.index_plan import Plan, plan_of
 from veena.matching.index_plan_words import plan_of_words
 from veena.matching.index_rows import Row, rows_of

@@ -17,10 +17,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
-from veena.matching.condition import Attribute, Condition, Contains, Exist, Literal, MemberOf, Not
+from veena.matching.condition import Attribute, Condition, Contains, Exist, Literal, MemberOf, Not, Number
 from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Word, lexicon, shortened
 from veena.matching.condition_parser import AND, OR, ExpressionParser, Node
-from veena.matching.formula import Number
 
 _COMPARE, _IN, _SUBSTRING, _SUM, _PRODUCT, _FACTOR = range(AND + 1, AND + 7)
 

@@ -11,26 +11,7 @@ is an `Other` around the condition it came from, evaluated one by one on what th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, dataclass_transform
-
-if TYPE_CHECKING:
-    from veena.matching.condition import Condition
-
-Number = int | float
-#: What an attribute can be compared with. A bool is not a number here, and 1 is never True.
-Scalar = str | bool | int | float
-
-_Node = TypeVar("_Node")
-
-
-@dataclass_transform(frozen_default=True)
-def node(kind: type[_Node]) -> type[_Node]:
-    """A class of the trees that texts become: slots, equality and a hash, and frozen for the type checker alone.
-
-    A text becomes dozens of nodes, and a dataclass that is frozen at run time takes four times as long to make.
-    """
-    return dataclass(slots=True, unsafe_hash="__hash__" not in kind.__dict__)(kind)
+from veena.matching.condition import Condition, Number, Scalar, node
 
 
 @node

@@ -18,7 +18,8 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from veena.matching.formula import All, Any, EqualTo, Formula, InRange, Number, OneOf, Other, Presence, Scalar
+from veena.matching.condition import Number, Scalar
+from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence
 
 ALWAYS_TRUE: Final = All(())
 NEVER_TRUE: Final = Any(())

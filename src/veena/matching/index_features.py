@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, nan, nextafter
 
-from veena.matching.formula import Number
+from veena.matching.condition import Number
 from veena.matching.index_rows import EXACT_INTEGER, NUMBER, PRESENCE, TEXT, TRUTH
 
 #: The feature that pads short rows: its value is 0 for every event, and its bounds are infinite.

@@ -34,12 +34,14 @@ from veena.matching.condition import (
     Not,
     NullTest,
     Operand,
+    Scalar,
     Truth,
     kind_of,
+    node,
 )
 from veena.matching.condition_binding import bound
 from veena.matching.condition_closures import MIRRORED
-from veena.matching.formula import Formula, Other, Scalar, node
+from veena.matching.formula import Formula, Other
 from veena.matching.index_rows import (
     EXACT_INTEGER,
     MAX_ROW_LEAVES,

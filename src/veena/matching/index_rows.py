@@ -23,8 +23,8 @@ from itertools import product
 from math import inf, isnan, nextafter
 from typing import NamedTuple
 
-from veena.matching.condition import Like
-from veena.matching.formula import All, Any, EqualTo, Formula, InRange, Number, OneOf, Other, Presence, Scalar
+from veena.matching.condition import Like, Number, Scalar
+from veena.matching.formula import All, Any, EqualTo, Formula, InRange, OneOf, Other, Presence
 
 #: Rows of one constraint. A row costs tens of bytes and a few microseconds to add; an IN with more values is judged
 #: one by one instead.

@@ -36,6 +36,7 @@ from veena.matching.condition import (
     MemberOf,
     Not,
     NullTest,
+    Scalar,
     Term,
     Truth,
     attribute_names,
@@ -45,7 +46,7 @@ from veena.matching.condition import (
     like_pattern,
 )
 from veena.matching.condition_closures import MIRRORED
-from veena.matching.formula import EqualTo, Formula, Other, Presence, Scalar
+from veena.matching.formula import EqualTo, Formula, Other, Presence
 from veena.matching.formula_merge import ALWAYS_TRUE, NEVER_TRUE, conjoin, disjoin, number_range, one_of
 
 

@@ -25,11 +25,11 @@ from veena.matching.condition import (
     Literal,
     Not,
     NullTest,
+    Number,
     like_pattern,
 )
 from veena.matching.condition_lexer import MAX_NUMBER_LENGTH, Lexicon, Word, lexicon, shortened
 from veena.matching.condition_parser import AND, OR, ExpressionParser, Node
-from veena.matching.formula import Number
 from veena.matching.like import MAX_GAPPED_LIKES, PatternError
 
 _NOT, _TEST, _SUM, _PRODUCT, _SIGN = range(AND + 1, AND + 6)
