@@ -92,6 +92,5 @@ class Orphans:
         except VeenaError:
             return False
         return not event.to or (
-            entry.frame.publisher.startswith(INTERNAL)
-            and event.headers.get(KIND) in (TAGS[Backlog], TAGS[Deleted])
+            entry.frame.publisher.startswith(INTERNAL) and event.headers.get(KIND) in (TAGS[Backlog], TAGS[Deleted])
         )
