@@ -10,7 +10,9 @@ from hypothesis import settings
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--rewrite", action="store_true", help="write what the scripts in tests/scenarios print into them as expected"
+        "--rewrite",
+        action="store_true",
+        help="write what the scripts in tests/scenarios print, and the bytes of tests/bytes.txt, as expected",
     )
 
 

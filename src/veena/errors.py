@@ -27,6 +27,10 @@ class RemoteProtocolError(ProtocolError):
         self.reply = reason if reply is None else reply
 
 
+class OtherVersion(RemoteProtocolError):
+    """The peer speaks a version of the wire that this side does not; the text names both."""
+
+
 class InvalidConstraint(VeenaError):
     """A constraint that no engine will store; `position` is the offset into `text` where it went wrong."""
 

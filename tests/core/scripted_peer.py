@@ -9,12 +9,13 @@ from veena.core.disk import Identity
 from veena.core.frames import ConnectionRecord, Connections, Frame, Heartbeat, Hello
 from veena.core.link import connection_id
 from veena.core.settings import Settings
+from veena.core.wire_header import VERSION
 
 HOST: Address = (0, 0, 0, 0)
 
 
 def hello(address: Address, *, nonce: int = 9, incarnation: int = 1, network: str = "veena") -> Hello:
-    return Hello(1, 1, network, len(address), 32, address, incarnation, nonce, 1000)
+    return Hello(VERSION, VERSION, network, len(address), 32, address, incarnation, nonce, 1000)
 
 
 def started(address: Address = HOST, settings: Settings | None = None, now_ns: int = 0) -> Broker:

@@ -20,6 +20,7 @@ from veena.core.link import connection_id
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.setup_frames import MAX_CONTACTS, MAX_STATEMENTS, Contacts, Place, Statement
 from veena.core.wire import encode
+from veena.core.wire_header import VERSION
 from veena.errors import LocalProtocolError
 from veena.runtime.network_file import make_network
 from veena.sim.options import Options
@@ -348,7 +349,7 @@ def test_a_dialled_link_is_announced_one_step_dearer() -> None:
     (hello,) = (frame for frame in sent(effects) if isinstance(frame, Hello))
     peer = Peer.__new__(Peer)
     peer.broker, peer.link, peer.address, peer.number = broker, 1, OTHER, 0
-    peer.hello = Hello(1, 1, "veena", 4, 32, OTHER, 1, 9, 1000)
+    peer.hello = Hello(VERSION, VERSION, "veena", 4, 32, OTHER, 1, 9, 1000)
     peer.connection = connection_id(hello, peer.hello)
     peer.greet()
     assert [(edge.b, edge.cost) for edge in broker.map.edges()] == [(OTHER, STEP_COSTS[1])]

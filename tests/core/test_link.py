@@ -16,6 +16,7 @@ from veena.core.connection import ABSENT, step
 from veena.core.frames import Connections, Frame, Goodbye, Heartbeat, Hello, Received
 from veena.core.link import GREETING_HEARTBEATS, Link, LinkState, connection_id
 from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.core.wire_header import VERSION
 from veena.errors import ConfigError, RemoteProtocolError
 
 NEAR: Address = (0, 0, 0, 1)
@@ -61,7 +62,14 @@ def changed(**fields: object) -> Hello:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (changed(version_low=2, version_high=3), "wire versions 2 to 3; this broker speaks 1 to 1: upgrade the older"),
+        (
+            changed(version_low=VERSION + 1, version_high=VERSION + 2),
+            f"wire versions {VERSION + 1} to {VERSION + 2}, this broker wire version {VERSION}: upgrade the older one",
+        ),
+        (
+            changed(version_low=VERSION - 1, version_high=VERSION - 1),
+            f"wire version {VERSION - 1}, this broker wire version {VERSION}: upgrade the older one",
+        ),
         (changed(network="other"), "network 'other' with 4 levels of 32; this broker is of 'veena'"),
         (changed(levels=3, address=(0, 0, 1)), "with 3 levels of 32; this broker is of 'veena' with 4 levels"),
         (changed(fanout=64), "with 4 levels of 64; this broker is of 'veena' with 4 levels of 32"),

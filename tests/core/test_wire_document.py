@@ -16,6 +16,7 @@ from veena.core import connection, frames, wire, wire_header, wire_section
 from veena.core.event_frame import MAX_PUBLISHER_BYTES, EventCodec, EventFrame
 from veena.core.frames import Hello
 from veena.core.link import connection_id
+from veena.core.wire_header import VERSION
 from veena.event import Event, EventId
 from veena.matching.topic import MAX_TOPIC_LENGTH
 
@@ -23,7 +24,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "WIRE.md"
 BEGIN = "<!-- kinds: written by tests/core/test_wire_document.py -->\n"
 END = "<!-- /kinds -->\n"
 
-HELLO = Hello(1, 1, "ges-22", 4, 32, (1, 0, 2, 21), 3, 0x0123456789ABCDEF, 1000, ("tcp://10.0.0.1:7700",), "n21")
+HELLO = Hello(
+    VERSION, VERSION, "ges-22", 4, 32, (1, 0, 2, 21), 3, 0x0123456789ABCDEF, 1000, ("tcp://10.0.0.1:7700",), "n21"
+)
 EVENT = Event(
     topic="quotes",
     integer=1234,
@@ -158,7 +161,12 @@ def test_the_layout_tables_are_true() -> None:
         offset, size = rows[name]
         return int.from_bytes(data[base + offset : base + offset + size], "big")
 
-    assert (value("length"), value("version"), value("kind"), value("number")) == (len(data), 1, wire_header.EVENT, 42)
+    assert (value("length"), value("version"), value("kind"), value("number")) == (
+        len(data),
+        VERSION,
+        wire_header.EVENT,
+        42,
+    )
     assert value("flags") == 0x0401 and value("ttl") == 5000
     assert (value("incarnation"), value("timestamp"), value("sequence")) == tuple(EVENT.event_id or ())[1:]
     lengths = value("publisher length"), value("matching length"), value("body length")

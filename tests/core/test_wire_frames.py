@@ -32,7 +32,7 @@ from veena.errors import LocalProtocolError, RemoteProtocolError
 MANY = 5
 U64_MAX = (1 << 64) - 1
 
-HELLO = Hello(1, 1, "ges-22", 4, 32, (0, 1, 2, 6), 3, 7, 1000, ("tcp://127.0.0.1:7700",))
+HELLO = Hello(VERSION, VERSION, "ges-22", 4, 32, (0, 1, 2, 6), 3, 7, 1000, ("tcp://127.0.0.1:7700",))
 RECORD = ConnectionRecord(U64_MAX, 1, (0, 1, 2, 6), (0, 1, 3), True, (5, 3), (0, 0))
 
 
@@ -194,7 +194,7 @@ def test_fields_with_defaults_may_be_left_out() -> None:
     ("field", "value", "expected"),
     [
         (0, 0, ">= 1"),
-        (0, 2, "above version_high"),
+        (0, VERSION + 1, "above version_high"),
         (1, 256, "<= 255"),
         (2, "", "length >= 1"),
         (2, "n" * 65, "length <= 64"),

@@ -21,7 +21,7 @@ from veena.event import Event, EventId
 CODEC = EventCodec(4, 32)
 RECORD = frames.ConnectionRecord(9, 1, (0, 1, 2, 6), (0, 1, 3), True, (5, 3), (0, 0))
 MANY_FRAMES: list[Frame | Event] = [
-    Hello(1, 1, "ges-22", 4, 32, (0, 1, 2, 6), 3, 7, 1000, ("tcp://127.0.0.1:7700",)),
+    Hello(VERSION, VERSION, "ges-22", 4, 32, (0, 1, 2, 6), 3, 7, 1000, ("tcp://127.0.0.1:7700",)),
     Connections((RECORD,) * 3, True),
     Event(topic="quotes", properties={"price": 12.5}, body=b"short", event_id=EventId("alice", 1, 2, 3)),
     Heartbeat(1, 0),
@@ -140,7 +140,15 @@ def test_every_flipped_bit_raises_nothing_else() -> None:
     [
         (raw(0), "kind 0"),
         (raw(255), "kind 255"),
-        (raw(3, version=VERSION + 1), "version 2"),
+        (
+            raw(3, version=VERSION + 1),
+            f"wire version {VERSION + 1}; this side speaks wire version {VERSION}: upgrade the",
+        ),
+        (
+            raw(3, version=VERSION - 1),
+            f"wire version {VERSION - 1}; this side speaks wire version {VERSION}: upgrade the",
+        ),
+        (raw(4, b"\x92\xc0\xc0", version=VERSION + 1), f"wire version {VERSION + 1}; this side speaks"),
         (raw(3, version=0), "version 0"),
         (raw(3, b"\x92\x01\x01", flags=1), "control frames have none"),
         (raw(3, length=0), "0 bytes"),

@@ -22,14 +22,14 @@ from veena.core.client_frames import (
 from veena.core.event_frame import COPY, EventCodec, EventFrame
 from veena.core.frames import Frame, Heartbeat, Hello
 from veena.core.wire import Decoder, encode
-from veena.core.wire_header import HEADER
+from veena.core.wire_header import HEADER, VERSION
 from veena.errors import AccessDenied, Overloaded, Refused
 from veena.event import Event, EventId
 from veena.runtime import conversation
 from veena.runtime.limits import Bucket, Limits
 from veena.runtime.users import User, Users, hash_password, parse_users
 
-HELLO = ClientHello(1, 1, "mallory")
+HELLO = ClientHello(VERSION, VERSION, "mallory")
 
 
 class Raw:
@@ -293,11 +293,11 @@ def test_hostile_frames_cost_their_sender_alone() -> None:
         async with Site() as site, site.client("alice") as alice:
             wanted = await alice.subscribe(topic="quotes")
             faults: list[tuple[bytes | Frame, str]] = [
-                (HEADER.pack(1 << 30, 1, 16, 0, 0), "expected 16 to"),
-                (HEADER.pack(20, 1, 200, 0, 0) + b"\xff" * 4, "no such kind"),
+                (HEADER.pack(1 << 30, VERSION, 16, 0, 0), "expected 16 to"),
+                (HEADER.pack(20, VERSION, 200, 0, 0) + b"\xff" * 4, "no such kind"),
                 (HEADER.pack(20, 9, 66, 0, 0) + b"\xff" * 4, "version 9"),
-                (HEADER.pack(20, 1, 66, 0, 0) + b"\xff" * 4, "AskSubscribe of 4 bytes"),
-                (Hello(1, 1, "x", 1, 32, (0,), 1, 1, 1), "Hello has no place"),
+                (HEADER.pack(20, VERSION, 66, 0, 0) + b"\xff" * 4, "AskSubscribe of 4 bytes"),
+                (Hello(VERSION, VERSION, "x", 1, 32, (0,), 1, 1, 1), "Hello has no place"),
                 (HELLO, "ClientHello has no place"),
                 (Matched((1,)), "Matched has no place"),
             ]
@@ -355,7 +355,7 @@ def test_half_open_clients_and_strangers_are_forgotten(monkeypatch: pytest.Monke
 
     async def scenario() -> None:
         async with Site() as site:
-            raw, _ = await Raw.attach(site, ClientHello(1, 1, "quiet", heartbeat_ms=30))
+            raw, _ = await Raw.attach(site, ClientHello(VERSION, VERSION, "quiet", heartbeat_ms=30))
             slow = await Raw.dial(site)
             slow.writer.write(encode(HELLO, 0)[:-1])
             await until(lambda: site.clients.statistics().greeting == 1)
@@ -437,7 +437,7 @@ def test_the_bytes_of_an_event_are_the_same_for_everybody() -> None:
         async with Site() as site, site.client("writer") as writer:
             readers: list[Raw] = []
             for name in ("one", "two"):
-                raw, _ = await Raw.attach(site, ClientHello(1, 1, name))
+                raw, _ = await Raw.attach(site, ClientHello(VERSION, VERSION, name))
                 raw.say(AskSubscribe(len(readers) + 7, "topic", b"\xa1t", 1))
                 await raw.hear()
                 readers.append(raw)

@@ -17,7 +17,7 @@ from veena.core.disk import Identity
 from veena.core.frames import Goodbye
 from veena.core.link import LinkState, greeting
 from veena.core.settings import Settings
-from veena.core.wire_header import EVENT, HEADER
+from veena.core.wire_header import EVENT, HEADER, VERSION
 from veena.errors import LocalProtocolError
 from veena.runtime.transport_url import parse_url
 from veena.runtime.transports import NO_SECRETS
@@ -269,10 +269,10 @@ HOSTILE = {
     "zeros": b"\0" * 64,
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "random": os.urandom(4096),
-    "event first": HEADER.pack(100, 1, EVENT, 0, 1) + b"\0" * 84,
-    "oversize greeting": HEADER.pack(1 << 30, 1, 1, 0, 1),
-    "garbage greeting": HEADER.pack(80, 1, 1, 0, 1) + b"\xff" * 64,
-    "oversize event": _hello() + HEADER.pack((1 << 20) + 1, 1, EVENT, 0, 2),
+    "event first": HEADER.pack(100, VERSION, EVENT, 0, 1) + b"\0" * 84,
+    "oversize greeting": HEADER.pack(1 << 30, VERSION, 1, 0, 1),
+    "garbage greeting": HEADER.pack(80, VERSION, 1, 0, 1) + b"\xff" * 64,
+    "oversize event": _hello() + HEADER.pack((1 << 20) + 1, VERSION, EVENT, 0, 2),
     "garbage after the greeting": _hello() + os.urandom(256),
     "another network": wire.encode(greeting(Identity("x", (0, 0, 0, 9), 1), type(BRISK)(network="other"), 7, ()), 1),
     "a goodbye": _hello() + wire.encode(Goodbye("x"), 0),

@@ -14,7 +14,7 @@ from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.frames import MAX_REASON, Frame, Goodbye, Heartbeat
 from veena.core.wire import Decoder, Numbered, encode
 from veena.core.wire_header import MAX_FRAME
-from veena.errors import AccessDenied, NotConnected, Refused, RemoteProtocolError, VeenaError
+from veena.errors import AccessDenied, NotConnected, OtherVersion, Refused, RemoteProtocolError, VeenaError
 from veena.runtime.stream import CLOSED, Bytes, Stream
 from veena.runtime.transport_url import parse_url
 from veena.runtime.transports import Secrets, connect
@@ -102,6 +102,8 @@ class Connection:
                 if self._welcome.done() and at + 1 < len(frames) and not self._welcome.exception():
                     raise RemoteProtocolError("the broker sent more than a welcome before it was asked for anything")
         except VeenaError as error:
+            if isinstance(error, OtherVersion) and not self._welcome.done():
+                self._fail(Refused(f"{self.url}: {error}"))
             self.close(Farewell("protocol", str(error)[:MAX_REASON]), str(error))
 
     def _greeted(self, frame: Frame) -> None:

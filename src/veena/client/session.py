@@ -54,6 +54,7 @@ from veena.core.event_frame import EventFrame
 from veena.core.event_id import ids_of
 from veena.core.frames import MAX_IDS, Frame, Goodbye, Heartbeat
 from veena.core.wire import Numbered
+from veena.core.wire_header import VERSION, VERSION_LOW
 from veena.errors import AccessDenied, NotConnected, Refused, RemoteProtocolError, VeenaError
 from veena.event import EventId
 from veena.runtime.transports import Secrets
@@ -243,8 +244,8 @@ class Session:
                     self._memory.remember(ids_of(frame)[1:])
         greeting = self._greeting
         return ClientHello(
-            1,
-            1,
+            VERSION_LOW,
+            VERSION,
             greeting.client_id,
             greeting.user,
             greeting.password,

@@ -35,7 +35,7 @@ from veena.core.frames import MAX_HEARTBEAT_MS, Frame, Goodbye, Heartbeat, Hello
 from veena.core.lanes import BEST_EFFORT, Lanes
 from veena.core.settings import MILLISECOND_NS, Settings
 from veena.core.setup_frames import SetupCancel, SetupRequest
-from veena.core.wire_header import VERSION, VERSION_LOW
+from veena.core.wire_header import VERSION, VERSION_LOW, spoken
 from veena.errors import LocalProtocolError, RemoteProtocolError
 
 #: A peer that does not even say hello within so many heartbeats is closed.
@@ -283,8 +283,8 @@ class Link:
             raise RemoteProtocolError("a second Hello on one connection")
         if hello.version_low > mine.version_high or hello.version_high < mine.version_low:
             raise RemoteProtocolError(
-                f"wire versions {hello.version_low} to {hello.version_high}; this broker speaks {mine.version_low} to"
-                f" {mine.version_high}: upgrade the older one"
+                f"the peer speaks {spoken(hello.version_low, hello.version_high)}, this broker"
+                f" {spoken(mine.version_low, mine.version_high)}: upgrade the older one"
             )
         if (hello.network, hello.levels, hello.fanout) != (mine.network, mine.levels, mine.fanout):
             raise RemoteProtocolError(

@@ -1,4 +1,7 @@
-"""What is noted of events and subscriptions (`records`), as values: in memory, on disk and told to others alike."""
+"""What is noted of events and subscriptions (`records`), as values: in memory, on disk and told to others alike.
+
+The tags of the notes lie in stores. They are texts of their own: whoever renames a class leaves its tag as it is.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,7 @@ class Stay(msgspec.Struct, frozen=True, array_like=True):
         return (self.begun_ns, self.session, self.number)
 
 
-class EventNote(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class EventNote(msgspec.Struct, frozen=True, array_like=True, tag="EventNote"):
     """A fact, and with the first one about an event its frame without the body."""
 
     key: Key
@@ -120,13 +123,13 @@ class EventNote(msgspec.Struct, frozen=True, array_like=True, tag=True):
     frame: Annotated[bytes, Meta(max_length=16 << 20)] = b""
 
 
-class StayNote(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class StayNote(msgspec.Struct, frozen=True, array_like=True, tag="StayNote"):
     """A stay as it is from now on."""
 
     stay: Stay
 
 
-class ClientNote(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ClientNote(msgspec.Struct, frozen=True, array_like=True, tag="ClientNote"):
     """A client is here for its durable subscriptions, or is gone: for audits alone, nobody who asks is told."""
 
     at_ns: U64

@@ -21,7 +21,7 @@ from veena.core.event_frame import EventCodec
 from veena.core.log_reader import LogReader
 from veena.core.origin import Origin
 from veena.core.post import KIND, Post
-from veena.core.post_messages import Backlog, Deleted, Gather, Orphan
+from veena.core.post_messages import TAGS, Backlog, Deleted, Gather, Orphan
 from veena.core.router import Router
 from veena.core.settings import READ_BATCH, Settings
 from veena.core.whereabouts import INTERNAL, broker_id
@@ -90,6 +90,5 @@ class Orphans:
         except VeenaError:
             return False
         return not event.to or (
-            entry.frame.publisher.startswith(INTERNAL)
-            and event.headers.get(KIND) in (Backlog.__name__, Deleted.__name__)
+            entry.frame.publisher.startswith(INTERNAL) and event.headers.get(KIND) in (TAGS[Backlog], TAGS[Deleted])
         )

@@ -22,11 +22,11 @@ import msgspec
 
 from veena.address import Address
 from veena.core.event_frame import EventFrame
-from veena.core.post_messages import Message, decode_message, encode_message
+from veena.core.post_messages import TAGS, Message, decode_message, encode_message
 from veena.core.whereabouts import broker_id
 from veena.event import DEFAULT_PRIORITY, Event, IdGenerator
 
-#: The header that tells what kind of message an event is, for whoever reads a log.
+#: The header that holds the tag of the message (`post_messages.TAGS`), for whoever reads a log.
 KIND = "veena"
 
 
@@ -69,7 +69,7 @@ class Post:
         self.sent += 1
         event = Event(
             to=(to,),
-            headers={KIND: type(message).__name__},
+            headers={KIND: TAGS[type(message)]},
             body=encode_message(message),
             priority=priority,
             event_id=self._ids.next(now_ns),

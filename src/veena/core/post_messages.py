@@ -1,8 +1,12 @@
-"""The messages that brokers write to each other (`post`): one msgpack array each, told apart by their tags."""
+"""The messages that brokers write to each other (`post`): one msgpack array each, and its first element is the tag.
+
+The invariant: a tag is what stands here as text, never the name of the class. A class may be renamed; its tag goes over
+links and lies in logs, so it stays.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -30,11 +34,11 @@ Had = tuple[str, U64, Annotated[int, Meta(ge=0, le=5)], U64, U32]
 Hads = Annotated[tuple[Had, ...], Meta(max_length=MAX_STREAMS)]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What a broker writes to another one."""
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """What a broker writes to another one. Each kind of message gives its tag."""
 
 
-class Move(Message, frozen=True):
+class Move(Message, frozen=True, tag="Move"):
     """A client has attached here, and what is kept for it under this name is to come. The latest version wins."""
 
     client: ClientId
@@ -42,7 +46,7 @@ class Move(Message, frozen=True):
     version: U64
 
 
-class Backlog(Message, frozen=True):
+class Backlog(Message, frozen=True, tag="Backlog"):
     """An event that was kept for a client which is with the receiver now: a whole event frame."""
 
     client: ClientId
@@ -53,7 +57,7 @@ class Backlog(Message, frozen=True):
     straggler: bool = False
 
 
-class End(Message, frozen=True):
+class End(Message, frozen=True, tag="End"):
     """The sender has forwarded what it kept; up to these places it had everything."""
 
     client: ClientId
@@ -62,7 +66,7 @@ class End(Message, frozen=True):
     had: Hads
 
 
-class Deleted(Message, frozen=True):
+class Deleted(Message, frozen=True, tag="Deleted"):
     """A client has ended what is kept for it under this name, as it was up to this version."""
 
     client: ClientId
@@ -70,7 +74,7 @@ class Deleted(Message, frozen=True):
     version: U64
 
 
-class Stand(Message, frozen=True):
+class Stand(Message, frozen=True, tag="Stand"):
     """The receiver stands by for a durable subscription whose home the sender is: engine, constraint as msgpack."""
 
     client: ClientId
@@ -83,31 +87,31 @@ class Stand(Message, frozen=True):
     afresh: bool = False
 
 
-class StandDown(Message, frozen=True):
+class StandDown(Message, frozen=True, tag="StandDown"):
     """The sender is not the home of this one any more: its client has ended it, or it is all elsewhere."""
 
     client: ClientId
     name: Name
 
 
-class Renew(Message, frozen=True):
+class Renew(Message, frozen=True, tag="Renew"):
     """The sender stands by for the receiver and was started again: it does not know what was acknowledged."""
 
 
-class Standby(Message, frozen=True):
+class Standby(Message, frozen=True, tag="Standby"):
     """Who stands by for the sender, and has been sent everything; others do no more."""
 
     address: UnitPath
 
 
-class Hold(Message, frozen=True):
+class Hold(Message, frozen=True, tag="Hold"):
     """An event that the sender keeps for subscriptions (client, name) which the receiver stands by for."""
 
     frame: bytes
     of: Annotated[tuple[tuple[ClientId, Name], ...], Meta(max_length=MAX_HELD_FOR)]
 
 
-class Settled(Message, frozen=True):
+class Settled(Message, frozen=True, tag="Settled"):
     """Events that the sender keeps no more for a subscription: publisher, incarnation, timestamp, sequence."""
 
     client: ClientId
@@ -115,20 +119,20 @@ class Settled(Message, frozen=True):
     keys: Annotated[tuple[tuple[bytes, U64, U64, U32], ...], Meta(max_length=MAX_SETTLED)]
 
 
-class Gather(Message, frozen=True):
+class Gather(Message, frozen=True, tag="Gather"):
     """The sender takes the place of this home, which is out of reach: it asks for what is kept for that one."""
 
     home: UnitPath
 
 
-class Orphan(Message, frozen=True):
+class Orphan(Message, frozen=True, tag="Orphan"):
     """An event that the sender keeps for a home that is out of reach: a whole event frame."""
 
     home: UnitPath
     frame: bytes
 
 
-class Since(Message, frozen=True):
+class Since(Message, frozen=True, tag="Since"):
     """Send what was accepted since then and satisfies this: engine, constraint as msgpack, scope."""
 
     number: U64
@@ -138,21 +142,21 @@ class Since(Message, frozen=True):
     scope: Annotated[int, Meta(ge=1, le=8)]
 
 
-class Past(Message, frozen=True):
+class Past(Message, frozen=True, tag="Past"):
     """An event from the sender's log that was asked for with `Since`."""
 
     number: U64
     frame: bytes
 
 
-class PastEnd(Message, frozen=True):
+class PastEnd(Message, frozen=True, tag="PastEnd"):
     """That was all; `gone_ns` is the time from which the sender's log begins, if that is later than what was asked."""
 
     number: U64
     gone_ns: U64 = 0
 
 
-class Join(Message, frozen=True):
+class Join(Message, frozen=True, tag="Join"):
     """A member of a group is with the sender, who takes so many events for it at once; 0 when it has left."""
 
     group: ClientId
@@ -160,7 +164,7 @@ class Join(Message, frozen=True):
     room: U32
 
 
-class Give(Message, frozen=True):
+class Give(Message, frozen=True, tag="Give"):
     """An event for one member of a group; without one, that the member has joined."""
 
     group: ClientId
@@ -168,7 +172,7 @@ class Give(Message, frozen=True):
     frame: bytes
 
 
-class Took(Message, frozen=True):
+class Took(Message, frozen=True, tag="Took"):
     """Members of the sender's have these: publisher, incarnation, timestamp, sequence."""
 
     group: ClientId
@@ -176,7 +180,7 @@ class Took(Message, frozen=True):
     keys: Annotated[tuple[tuple[bytes, U64, U64, U32], ...], Meta(max_length=4096)]
 
 
-class Ask(Message, frozen=True):
+class Ask(Message, frozen=True, tag="Ask"):
     """What does the receiver know of an event, by any of these ids, and of a client (`explain`)? "" for no client."""
 
     number: U64
@@ -193,7 +197,7 @@ class OpenDuty(msgspec.Struct, frozen=True, array_like=True):
     since_ns: U64
 
 
-class Told(Message, frozen=True):
+class Told(Message, frozen=True, tag="Told"):
     """The answer to `Ask`."""
 
     number: U64
@@ -215,6 +219,9 @@ class Told(Message, frozen=True):
 
 Standing = Stand | StandDown | Renew | Standby | Hold | Settled | Gather | Orphan
 MESSAGES = Ask | Told | Move | Backlog | End | Deleted | Since | Past | PastEnd | Join | Give | Took | Standing
+
+#: The tag of each kind of message.
+TAGS: dict[type[Message], str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(MESSAGES)}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[MESSAGES] = msgspec.msgpack.Decoder(MESSAGES)

@@ -132,8 +132,9 @@ from veena.core.wire_header import (
     MAX_EVENT_DATAGRAM,
     VERSION,
     VERSION_LOW,
+    spoken,
 )
-from veena.errors import LocalProtocolError, RemoteProtocolError
+from veena.errors import LocalProtocolError, OtherVersion, RemoteProtocolError
 
 #: Every control frame by its kind. A kind keeps its number for ever; a new frame is one line.
 KINDS: dict[int, type[Frame]] = {
@@ -240,7 +241,11 @@ KINDS: dict[int, type[Frame]] = {
 }
 
 HELLO = 1
+GOODBYE = 4
 CLIENT_HELLO = 64
+FAREWELL = 91
+#: Kinds that are read whatever their version: the first frame says which versions are spoken, the last one why not.
+OF_ANY_VERSION = (HELLO, GOODBYE, CLIENT_HELLO, FAREWELL)
 
 _kinds = {frame: kind for kind, frame in KINDS.items()}
 _decoders = {kind: msgspec.msgpack.Decoder(frame) for kind, frame in KINDS.items()}
@@ -284,7 +289,7 @@ def disclose(kind: int, payload: bytes) -> Frame:
     """The frame that was enclosed."""
     if kind not in KINDS or KINDS[kind] is Routed:
         raise RemoteProtocolError(f"a frame of kind {kind} cannot be routed")
-    return _decode_control(payload, kind, 0)
+    return _decode_control(payload, VERSION, kind, 0)
 
 
 class Decoder:
@@ -369,7 +374,7 @@ class Decoder:
                 found.append(burst)
                 offset += len(burst.data)
             else:
-                found.append(_decode_control(data[offset + HEADER_SIZE : offset + length], kind, flags))
+                found.append(_decode_control(data[offset + HEADER_SIZE : offset + length], version, kind, flags))
                 offset += length
         if offset < end:
             self._partial += data[offset:] if offset else data
@@ -397,7 +402,7 @@ class Decoder:
             if kind == EVENT and codec is not None:
                 append((number, codec.decode(data, offset, length, flags)))
             else:
-                append((number, _decode_control(data[offset + HEADER_SIZE : offset + length], kind, flags)))
+                append((number, _decode_control(data[offset + HEADER_SIZE : offset + length], version, kind, flags)))
             offset += length
         if offset < end:
             self._partial += data[offset:] if offset else data
@@ -422,7 +427,7 @@ class Decoder:
         self._partial = bytearray()
         # A long buffer is not copied again: it belongs to the frame alone now, so a view of it is safe.
         whole = bytes(partial) if length < COPY_BELOW else memoryview(partial).toreadonly()
-        frames.append((number, _decode(whole, length, kind, flags, self.codec)))
+        frames.append((number, _decode(whole, length, version, kind, flags, self.codec)))
         return taken + needed
 
 
@@ -435,7 +440,7 @@ def decode_datagram(data: bytes, codec: EventCodec | None = None) -> Numbered:
     _check_header(length, version, kind, limit)
     if length != len(data):
         raise RemoteProtocolError(f"datagram of {len(data)} bytes holds a frame of {length}: send one frame in each")
-    return number, _decode(data, length, kind, flags, codec)
+    return number, _decode(data, length, version, kind, flags, codec)
 
 
 def agreed_version(mine: Hello, theirs: Hello) -> int:
@@ -443,32 +448,37 @@ def agreed_version(mine: Hello, theirs: Hello) -> int:
     version = min(mine.version_high, theirs.version_high)
     if version < max(mine.version_low, theirs.version_low):
         raise RemoteProtocolError(
-            f"peer speaks versions {theirs.version_low} to {theirs.version_high}, this side {mine.version_low} to"
-            f" {mine.version_high}: upgrade the older one"
+            f"the peer speaks {spoken(theirs.version_low, theirs.version_high)}, this side"
+            f" {spoken(mine.version_low, mine.version_high)}: upgrade the older one"
         )
     return version
 
 
 def _check_header(length: int, version: int, kind: int, limit: int) -> None:
-    """Raise what is wrong with a header, if something is. A Hello may have any version: it says which are spoken."""
-    if not VERSION_LOW <= version <= VERSION and kind not in (HELLO, CLIENT_HELLO):
-        raise RemoteProtocolError(f"frame of version {version}: this side speaks {VERSION_LOW} to {VERSION}")
+    """Raise what is wrong with a header, if something is."""
+    if not VERSION_LOW <= version <= VERSION and kind not in OF_ANY_VERSION:
+        raise _other_version(version)
     if not limit:
         raise RemoteProtocolError(f"frame of kind {kind}: there is no such kind in version {version}")
     if not HEADER_SIZE <= length <= limit:
         raise RemoteProtocolError(f"frame of kind {kind} with {length} bytes: expected {HEADER_SIZE} to {limit}")
 
 
+def _other_version(version: int) -> OtherVersion:
+    mine = spoken(VERSION_LOW, VERSION)
+    return OtherVersion(f"frame of wire version {version}; this side speaks {mine}: upgrade the older one")
+
+
 def _decode(
-    data: bytes | memoryview, length: int, kind: int, flags: int, codec: EventCodec | None
+    data: bytes | memoryview, length: int, version: int, kind: int, flags: int, codec: EventCodec | None
 ) -> Frame | EventFrame:
     """The frame that begins with the data."""
     if kind == EVENT and codec is not None:
         return codec.decode(data, 0, length, flags)
-    return _decode_control(data[HEADER_SIZE:length], kind, flags)
+    return _decode_control(data[HEADER_SIZE:length], version, kind, flags)
 
 
-def _decode_control(payload: bytes | memoryview, kind: int, flags: int) -> Frame:
+def _decode_control(payload: bytes | memoryview, version: int, kind: int, flags: int) -> Frame:
     if kind == EVENT:
         raise RemoteProtocolError("event frame before the Hello: its layout is not agreed yet")
     if flags:
@@ -476,5 +486,7 @@ def _decode_control(payload: bytes | memoryview, kind: int, flags: int) -> Frame
     try:
         return _decoders[kind].decode(payload)
     except DECODE_ERRORS as error:
+        if not VERSION_LOW <= version <= VERSION:
+            raise _other_version(version) from None
         reason = f"{KINDS[kind].__name__} of {len(payload)} bytes: {explain(error, KINDS[kind])}"
         raise RemoteProtocolError(reason[:MAX_REASON]) from None

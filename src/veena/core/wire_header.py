@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from struct import Struct
 
-#: The version that this code prefers, and the oldest that it still speaks: at most one below.
-VERSION = 1
-VERSION_LOW = 1
+#: The version that this code prefers, and the oldest that it still speaks. Until the first release they are the same,
+#: and any change of the wire raises both. From the first release on the oldest is at most one below.
+VERSION = 2
+VERSION_LOW = 2
 
 #: length (whole frame), version, kind, flags, frame number of the connection.
 HEADER_FORMAT = ">IBBHQ"
@@ -33,3 +34,8 @@ MAX_CONTROL_FRAME = 512 * 1024
 MAX_EVENT_DATAGRAM = 1200
 #: The largest payload of a UDP datagram over IPv4.
 MAX_DATAGRAM = 65_507
+
+
+def spoken(low: int, high: int) -> str:
+    """Versions as errors name them."""
+    return f"wire version {high}" if low == high else f"wire versions {low} to {high}"

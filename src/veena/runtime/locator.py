@@ -30,7 +30,7 @@ from veena.core.frames import MAX_REASON, MAX_URL
 from veena.core.locator_frames import FULL, MAX_BROKER_URLS, MAX_LOAD, AskLocate, Located, TellLocated
 from veena.core.whereabouts import INTERNAL
 from veena.core.wire import Decoder, encode
-from veena.core.wire_header import MAX_CONTROL_FRAME
+from veena.core.wire_header import MAX_CONTROL_FRAME, VERSION, VERSION_LOW
 from veena.errors import AccessDenied, ConfigError, VeenaError
 from veena.runtime.config import Config
 from veena.runtime.conversations import Conversations
@@ -220,7 +220,7 @@ class Locator:
         users = self._clients.users
         if users.is_open or (question.own and self._driver.links.trust.why_not(stream) is None):
             return
-        hello = ClientHello(1, 1, question.client_id, question.user, question.password, question.token)
+        hello = ClientHello(VERSION_LOW, VERSION, question.client_id, question.user, question.password, question.token)
         await users.admit(hello, stream.proven)
 
     def answer(self, question: AskLocate, ip: str) -> TellLocated | Farewell:

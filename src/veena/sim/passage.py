@@ -11,7 +11,7 @@ from veena.core import wire
 from veena.core.boundary import Numbered
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.frames import Frame
-from veena.core.wire_header import HEADER, HEADER_SIZE, VERSION
+from veena.sim.fingerprint import of_control, of_event
 
 #: Frames that are remembered: more than are under way at any time in a network of hundreds of brokers.
 MAX_REMEMBERED = 65_536
@@ -28,25 +28,23 @@ class Passage:
         return self._codec.encode(frame, number) if isinstance(frame, EventFrame) else wire.encode(frame, number)
 
     def through(self, frames: tuple[Numbered, ...]) -> tuple[bytes, tuple[Numbered, ...]]:
-        """What goes over the wire for these frames, and what arrives."""
-        written: list[bytes] = []
+        """What counts of these frames for the fingerprint, and what arrives."""
+        counted: list[bytes] = []
         arrived: list[Numbered] = []
         for number, frame in frames:
             if isinstance(frame, EventFrame):
                 data = self._codec.encode(frame, number)
                 arrived += wire.Decoder(self._codec).feed(data)
+                counted.append(of_event(data, self._codec.header_size))
             else:
                 kind, payload = wire.enclose(frame)
                 known = self._read.get((kind, payload))
                 if known is None:
-                    data = wire.encode(frame, number)
-                    ((_, known),) = wire.Decoder(self._codec).feed(data)
+                    ((_, known),) = wire.Decoder(self._codec).feed(wire.encode(frame, number))
                     self._remember(kind, payload, known)
-                else:
-                    data = HEADER.pack(HEADER_SIZE + len(payload), VERSION, kind, 0, number) + payload
                 arrived.append((number, known))
-            written.append(data)
-        return b"".join(written), tuple(arrived)
+                counted.append(of_control(kind, number, payload, frame))
+        return b"".join(counted), tuple(arrived)
 
     def _remember(self, kind: int, payload: bytes, frame: Frame | EventFrame) -> None:
         if len(self._read) >= MAX_REMEMBERED:

@@ -1,7 +1,7 @@
 """A world of real core brokers on a virtual clock: the simulator's heart.
 
 Everything that happens is an entry in one queue, ordered by time and then by the order in which it was entered; all
-chance comes from one seeded generator. So a seed is a run, and `trace_hash` is its fingerprint. The brokers are the
+chance comes from one seeded generator. So a seed is a run, and `trace_hash` is its `fingerprint`. The brokers are the
 ones that run in production; the world plays their clock, their network, their disk and their bad luck.
 """
 
@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import fields, replace
-from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import islice
 from random import Random
@@ -20,7 +19,6 @@ from veena.address import Address
 from veena.core.boundary import (
     Arrived,
     Close,
-    Deliver,
     Dial,
     Effect,
     Input,
@@ -44,6 +42,7 @@ from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.runtime.network_file import Network
 from veena.sim.capacity import occupy, tell_room
 from veena.sim.dialling import Partition, dial, listen_address
+from veena.sim.fingerprint import Fingerprint
 from veena.sim.network import Delivery, Session, VirtualLink, deliveries
 from veena.sim.node import Counters, Node
 from veena.sim.options import Options
@@ -129,7 +128,7 @@ class World:
         self._sessions: dict[int, Session] = {}
         #: Frames on the way that are more than a sign of life: none means that nothing new can happen.
         self._news_under_way = 0
-        self._trace = blake2b(digest_size=16)
+        self._fingerprint = Fingerprint()
         for address in self.nodes:
             self.start(address)
 
@@ -212,7 +211,7 @@ class World:
         """Hand an input to a broker, if it lives."""
         node = self.nodes.get(address)
         if node is not None and node.broker is not None:
-            self._trace.update(f"{self.now_ns}{address}{type(given).__name__}".encode())
+            self._fingerprint.given(self.now_ns, address, given)
             self._after(node, node.broker.handle(given, self.now_ns))
 
     def new_session(self) -> int:
@@ -263,8 +262,7 @@ class World:
             self._after(node, broker.tick(self.now_ns))
 
     def _tell_client(self, address: Address, effect: ClientEffect) -> None:
-        what = effect.frame.id if type(effect) is Deliver else effect
-        self._trace.update(f"{self.now_ns}{address}{what}".encode())
+        self._fingerprint.told(self.now_ns, address, effect)
         if self.on_client is not None:
             self.on_client(address, effect)
 
@@ -451,8 +449,8 @@ class World:
             self.on_delivery(delivery)
         frames = delivery.frames
         if self.options.wire:
-            data, frames = self.passage.through(frames)
-            self._trace.update(data)
+            counted, frames = self.passage.through(frames)
+            self._fingerprint.came(counted)
         self._is_news = news
         self.give(delivery.to, Arrived(session.handles[delivery.to], frames))
         self._is_news = True
@@ -491,7 +489,7 @@ class World:
         ]
 
     def trace_hash(self) -> str:
-        return self._trace.hexdigest()
+        return self._fingerprint.hexdigest()
 
 
 def _sync(disk: Disk, store: Store) -> None:
