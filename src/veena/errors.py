@@ -1,14 +1,62 @@
-"""Every exception that Veena raises on purpose, on one screen.
+"""Every exception that Veena raises on purpose, and the codes of refusals.
 
 A message names the field, the value that was found, what was expected and what to do. A peer's fault carries the reply
 that its link or session is closed with; nothing else suffers from it.
+
+A message is for people and may be reworded at any time. Programs decide by an exception's class and by its `code`.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+
+class RefusalCode(StrEnum):
+    """Why a broker refused a request or ended a conversation. The values are the words on the wire (docs/WIRE.md)."""
+
+    #: The rights of the client do not allow it. Give up, or attach as a user who may.
+    DENIED = "denied"
+    #: The request itself is wrong: an unknown name, a constraint that no engine reads, an id twice. Correct it.
+    INVALID = "invalid"
+    #: The client, or its broker, has as many of these as it may have. End some, ask for less, or ask another broker.
+    LIMIT = "limit"
+    #: The broker has too much to do. The same request can succeed here in a moment: retry.
+    BUSY = "busy"
+    #: The broker has just started and does not know the others yet. Retry here in a moment, or ask another broker.
+    STARTING = "starting"
+    #: The disk of the broker failed. Try another broker; this one needs its operator.
+    STORE = "store"
+    #: Another session of the same client reads the durable subscription at another broker. Give up here.
+    MOVED = "moved"
+    #: Nobody in the network wants the request. Retry when somebody has subscribed to it.
+    UNWANTED = "unwanted"
+    #: The deadline of the request passed before enough answers came. Retry with a longer deadline.
+    EXPIRED = "expired"
+    #: The peer broke the rules of the conversation, which is over. Upgrade or repair the program; retrying is no use.
+    PROTOCOL = "protocol"
+    #: The client did not read what was sent to it, or was silent; the conversation is over. Attach again.
+    SLOW = "slow"
+    #: The broker stops, and the conversation is over. Attach to another broker.
+    CLOSING = "closing"
+    #: No refusal: the side that ends the conversation needs nothing more from it.
+    BYE = "bye"
+
+    @property
+    def is_passing(self) -> bool:
+        """True when the same request can succeed at the same broker in a moment."""
+        return self is RefusalCode.BUSY or self is RefusalCode.STARTING
+
 
 class VeenaError(Exception):
     """The root: `except VeenaError` catches whatever Veena raises on purpose."""
+
+    #: Why, for programs. None where no request was refused, such as a connection that was lost.
+    code: RefusalCode | None = None
+
+    def __init__(self, *args: object, code: RefusalCode | None = None) -> None:
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
 
 
 class ProtocolError(VeenaError):
@@ -18,9 +66,13 @@ class ProtocolError(VeenaError):
 class LocalProtocolError(ProtocolError):
     """This side asked for something that the conversation does not allow now."""
 
+    code: RefusalCode = RefusalCode.INVALID
+
 
 class RemoteProtocolError(ProtocolError):
     """The peer sent what it must not; `reply` is what it is told before its link closes."""
+
+    code: RefusalCode = RefusalCode.PROTOCOL
 
     def __init__(self, reason: str, reply: str | None = None) -> None:
         super().__init__(reason)
@@ -34,6 +86,8 @@ class OtherVersion(RemoteProtocolError):
 class InvalidConstraint(VeenaError):
     """A constraint that no engine will store; `position` is the offset into `text` where it went wrong."""
 
+    code: RefusalCode = RefusalCode.INVALID
+
     def __init__(self, text: str, position: int, reason: str) -> None:
         super().__init__(f"{reason} (at position {position} of {_shortened(text)})" if text else reason)
         self.text = text
@@ -44,9 +98,13 @@ class InvalidConstraint(VeenaError):
 class InvalidAddress(VeenaError, ValueError):
     """A unit's address, label or identifier that cannot stand for a place in the network."""
 
+    code: RefusalCode = RefusalCode.INVALID
+
 
 class InvalidEvent(VeenaError, ValueError):
     """An event, or an id of one, that must not be published."""
+
+    code: RefusalCode = RefusalCode.INVALID
 
 
 class UnrelatedEvents(VeenaError, TypeError):
@@ -56,6 +114,8 @@ class UnrelatedEvents(VeenaError, TypeError):
 class AccessDenied(VeenaError):
     """The rights of this client do not allow it."""
 
+    code: RefusalCode = RefusalCode.DENIED
+
 
 class NotConnected(VeenaError, ConnectionError):
     """No broker answers, or the client has been closed."""
@@ -64,9 +124,13 @@ class NotConnected(VeenaError, ConnectionError):
 class Refused(VeenaError):
     """A broker did not do what a client asked for; the message says why and what to do."""
 
+    code: RefusalCode = RefusalCode.INVALID
+
 
 class Overloaded(VeenaError):
     """It cannot be sent now, and the caller did not want to wait."""
+
+    code: RefusalCode = RefusalCode.BUSY
 
 
 class TimedOut(VeenaError, TimeoutError):
@@ -76,9 +140,13 @@ class TimedOut(VeenaError, TimeoutError):
 class Unanswered(TimedOut):
     """A request without an answer: nobody wants it, or nobody answered in time."""
 
+    code: RefusalCode = RefusalCode.EXPIRED
+
 
 class StoreError(VeenaError):
     """The disk did not take or give back what it should; `file` is which, and `remedy` what to do."""
+
+    code: RefusalCode = RefusalCode.STORE
 
     def __init__(self, file: str, reason: str, remedy: str) -> None:
         super().__init__(f"store {file}: {reason}; {remedy}")
@@ -122,6 +190,11 @@ class DataLost(VeenaError):
 
 class PipelineError(VeenaError):
     """A job on Spark that cannot run as it was asked for; the message names what was found and what to do."""
+
+
+def refusal(code: RefusalCode, reason: str) -> AccessDenied | Refused:
+    """What a client raises when its broker refuses a request."""
+    return AccessDenied(reason) if code is RefusalCode.DENIED else Refused(reason, code=code)
 
 
 def _shortened(text: str, limit: int = 80) -> str:

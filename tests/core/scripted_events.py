@@ -35,6 +35,7 @@ from veena.core.interest_frames import STANDING, Interest, Row
 from veena.core.interest_table import mark_key
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import make_want
+from veena.errors import RefusalCode
 from veena.event import Event, EventId
 
 CODEC = EventCodec(4, 32)
@@ -327,6 +328,10 @@ def accepted(effects: Sequence[Effect]) -> list[int]:
 
 def refusals(effects: Sequence[Effect]) -> list[str]:
     return [effect.reason for effect in effects if isinstance(effect, PublishRefused)]
+
+
+def codes(effects: Sequence[Effect]) -> list[RefusalCode]:
+    return [effect.why for effect in effects if isinstance(effect, PublishRefused)]
 
 
 def asked(effects: list[Effect], holder: EventPeer) -> list[int]:

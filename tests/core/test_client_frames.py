@@ -23,8 +23,12 @@ from veena.core.client_frames import (
     Matched,
     Places,
     TellAccepted,
+    TellAdvertRefused,
     TellAnswer,
+    TellDenied,
     TellRedirect,
+    TellRefused,
+    TellUnanswered,
     runs_of,
     show,
     shown,
@@ -33,7 +37,7 @@ from veena.core.event_id import Place, Stream
 from veena.core.frames import Frame
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import HEADER
-from veena.errors import LocalProtocolError, RemoteProtocolError
+from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError
 
 EXAMPLES: list[Frame] = [
     ClientHello(
@@ -50,7 +54,7 @@ EXAMPLES: list[Frame] = [
     Matched(()),
     TellAnswer(1, ("a",), (FoundRow("c", "n", (0, 0, 0, 1), b"\x91\x01"),), True),
     TellRedirect(("veena://10.0.0.1:7700",), "drain"),
-    Farewell("denied", "no"),
+    Farewell(RefusalCode.DENIED, "no"),
 ]
 
 
@@ -119,6 +123,28 @@ def test_runs_that_claim_too_much_are_refused_before_they_are_counted_out() -> N
     for runs in (((1, 0, (1 << 32) - 1),), ((1, 5, 4),)):
         with pytest.raises(ValueError, match=r"runs of more than|ends before it begins"):
             Places("p", 1, 0, runs)
+
+
+@pytest.mark.parametrize("code", ["sometime", "", "BUSY", 1, None])
+def test_a_code_that_nobody_knows_is_a_fault(code: object) -> None:
+    """Both sides speak one version, so a peer with a code of its own breaks the rules; nobody guesses what it means."""
+    for kind, fields in (
+        (TellRefused, (1, code, "no")),
+        (TellDenied, (1, 1, code, "no")),
+        (TellAdvertRefused, ("a", code, "no")),
+        (TellUnanswered, (1, 0, code, "no")),
+        (Farewell, (code, "no")),
+    ):
+        with pytest.raises(RemoteProtocolError, match="why"):
+            Decoder().feed(raw(kind, fields))
+
+
+def test_the_words_of_the_codes_stay() -> None:
+    """They are on the wire, in JSON and in programs of users."""
+    assert [str(code) for code in RefusalCode] == [
+        "denied", "invalid", "limit", "busy", "starting", "store", "moved", "unwanted", "expired", "protocol", "slow",
+        "closing", "bye",
+    ]  # fmt: skip
 
 
 def test_a_hello_of_any_version_can_be_read() -> None:

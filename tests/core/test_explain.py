@@ -16,6 +16,7 @@ from veena.core.notes import Fact, What
 from veena.core.post_messages import Told
 from veena.core.service_boundary import SessionClear, SessionClogged
 from veena.core.settings import SECOND_NS
+from veena.errors import RefusalCode
 from veena.event import Event, EventId
 from veena.runtime.network_file import make_network
 
@@ -423,7 +424,7 @@ def test_what_is_asked_for_must_make_sense(deadline_ms: int, wrong: str) -> None
     stage = AskingStage()
     answer = stage.ask(Explain(stage.asker, 9, EventId("a", 1, 2, 3), "b", deadline_ms))
     assert isinstance(answer, ExplainRefused)
-    assert wrong in answer.reason
+    assert answer.why is RefusalCode.INVALID and wrong in answer.reason
 
 
 def test_who_may_not_ask_is_refused() -> None:
@@ -431,7 +432,7 @@ def test_who_may_not_ask_is_refused() -> None:
     stage.broker("1").events.explainer.may_explain = lambda session: False
     answer = stage.ask(Explain(stage.asker, 9, EventId("a", 1, 2, 3), "b"))
     assert isinstance(answer, ExplainRefused)
-    assert "right" in answer.reason
+    assert answer.why is RefusalCode.DENIED
 
 
 def test_an_unknown_event_is_said_to_be_unknown() -> None:
@@ -446,8 +447,8 @@ def test_questions_are_bounded_and_end_with_their_session() -> None:
     asker = stage.attach("2", "another")
     for number in range(70):
         stage.world.give(stage.addresses["2"], Explain(asker, 1000 + number, EventId("a", 1, 2, number), "b"))
-    refused = [number for number, answer in stage.answers.items() if isinstance(answer, ExplainRefused)]
-    assert refused == list(range(1064, 1070))
+    refused = {number: each.why for number, each in stage.answers.items() if isinstance(each, ExplainRefused)}
+    assert refused == dict.fromkeys(range(1064, 1070), RefusalCode.BUSY)
     stage.leave(asker)
     stage.wait(3 * SECOND_NS)
     assert not [answer for answer in stage.answers.values() if isinstance(answer, Explained)]

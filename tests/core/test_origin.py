@@ -8,6 +8,7 @@ from tests.core.scripted_events import (
     EventPeer,
     Host,
     accepted,
+    codes,
     copies,
     delivered,
     give,
@@ -37,6 +38,7 @@ from veena.core.dead_letters import DEAD_LETTERS
 from veena.core.disk import Entry, Progress
 from veena.core.frames import Connections, Done
 from veena.core.settings import SECOND_NS, Settings
+from veena.errors import RefusalCode
 from veena.event import Event, EventId
 
 RETENTION_NS = 30 * SECOND_NS
@@ -54,7 +56,7 @@ def test_an_event_of_somebody_else(publisher: str, shift: int, words: str) -> No
     host, down, incarnation = origin()
     effects = publish(host, 1, publication(1, incarnation + shift, publisher=publisher))
     (reason,) = refusals(effects)
-    assert words in reason
+    assert words in reason and codes(effects) == [RefusalCode.INVALID]
     assert (accepted(effects), copies(effects, down.link), host.kept.entries) == ([], [], [])
     assert host.statistics().origin.refused == 1
 
@@ -80,7 +82,8 @@ def test_ids_that_go_back() -> None:
         publication(6, incarnation),
     )
     assert accepted(effects) == [5, 3, 2, 6]
-    assert ["not later" in reason for reason in refusals(effects)] == [True, True]
+    assert codes(effects) == [RefusalCode.INVALID] * 2
+    assert all("not later" in reason for reason in refusals(effects))
 
 
 @pytest.mark.parametrize("field", ["to_serve", "served"])
@@ -161,7 +164,7 @@ def test_a_disk_that_fails() -> None:
     give(host, publication(2, incarnation))
     effects = host.fail("no space left")
     (reason,) = refusals(effects)
-    assert "no space left" in reason
+    assert "no space left" in reason and codes(effects) == [RefusalCode.STORE]
     assert copies(effects, down.link) == []
     effects = host.sync()
     assert (accepted(effects), sequences(effects, down.link)) == ([2], [2])
@@ -199,7 +202,7 @@ def test_a_publisher_is_told_to_wait_when_too_much_is_open() -> None:
     host, down, incarnation = origin(Settings(max_open=2))
     effects = publish(host, 1, *(publication(number, incarnation) for number in (1, 2, 3)))
     assert accepted(effects) == [1, 2]
-    assert ["publish it later" in reason for reason in refusals(effects)] == [True]
+    assert codes(effects) == [RefusalCode.BUSY]
     assert accepted(publish(host, 1, publication(4, incarnation, reliable=False))) == [4]
     sent = numbers(effects, down.link)
     down.hand(Done(((sent[0], sent[0]),)))
@@ -288,8 +291,8 @@ def test_a_broker_that_was_there_before_waits_for_what_others_want() -> None:
     host, _, _ = origin()
     again = Host(host.settings, host.kept, SECOND_NS)
     incarnation = again.attach(1, "p", SECOND_NS)
-    (reason,) = refusals(publish(again, 1, publication(1, incarnation), now_ns=SECOND_NS))
-    assert "publish again in a moment" in reason
+    effects = publish(again, 1, publication(1, incarnation), now_ns=SECOND_NS)
+    assert codes(effects) == [RefusalCode.STARTING]
     down = EventPeer(again, 2, mate(2), SECOND_NS, nonce=2002)
     down.greet(SECOND_NS)
     assert len(refusals(publish(again, 1, publication(2, incarnation), now_ns=SECOND_NS))) == 1

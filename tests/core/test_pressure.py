@@ -8,6 +8,7 @@ from tests.core.scripted_events import (
     EventPeer,
     Host,
     accepted,
+    codes,
     give,
     numbers,
     origin,
@@ -22,6 +23,7 @@ from veena.core.frames import Connections, Done
 from veena.core.pressure import Pressure
 from veena.core.service_boundary import Pause, Resume
 from veena.core.settings import SECOND_NS, Settings
+from veena.errors import RefusalCode
 
 FEW = patient(max_open=8)
 
@@ -51,8 +53,9 @@ def test_told_before_it_is_refused() -> None:
     assert "6 events (of at most 8)" in pause.reason
     full = told(host, incarnation, 8)
     assert (signals(full), accepted(full)) == ([], [8]), "told once"
-    (reason,) = refusals(told(host, incarnation, 9))
-    assert "8 events wait here already; publish it later" in reason
+    more = told(host, incarnation, 9)
+    (reason,) = refusals(more)
+    assert "8 events wait here already" in reason and codes(more) == [RefusalCode.BUSY]
     assert host.statistics().origin.paused == 1
     assert signals(answer(down, calm, 4)) == [], "half is still too much"
     assert signals(down.hand(Done(((numbers(calm, down.link)[4],) * 2,)))) == [(Resume, 1)]
@@ -108,7 +111,7 @@ def test_the_log_is_bounded_by_its_bytes() -> None:
     assert signals(more) == [(Pause, 1)]
     assert accepted(more) == [7, 8]
     (reason,) = refusals(more)
-    assert f"{8 * size} bytes wait in the log already" in reason
+    assert f"{8 * size} bytes wait in the log already" in reason and codes(more) == [RefusalCode.BUSY]
     sent = numbers([*effects, *more], down.link)
     down.hand(Done(((sent[0], sent[4]),)))
     assert signals(host.run(0, 2 * SECOND_NS)) == [(Resume, 1)], "cursors are written once a second"

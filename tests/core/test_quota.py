@@ -17,6 +17,7 @@ from veena.core.profiles import Profiles
 from veena.core.quota import MAX_SHOWN, SETTLED_NS
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import Want, make_want
+from veena.errors import RefusalCode
 from veena.event import Event
 from veena.matching.engine import Constraint
 from veena.runtime.network_file import make_network
@@ -35,6 +36,9 @@ class Bench:
         self.found.map_changed(0)
         self.now_ns = 0
         self._numbers = count(1)
+        #: Why the last subscription was refused, in words and as a code.
+        self.last = ""
+        self.code: RefusalCode | None = None
         self.found.client(ClientUp(1, "alice"), 0)
 
     def subscribe(self, constraint: Constraint, scope: int = 4, engine: str = "topic", session: int = 1) -> int:
@@ -42,8 +46,8 @@ class Bench:
         number = next(self._numbers)
         refused = self.found.client(Subscribe(session, number, engine, constraint, scope), self.now_ns)
         self.found.check()
-        self.last = refused[0].reason if refused else ""
-        assert refused in ([], [ClientRefused(session, number, self.last)])
+        self.last, self.code = (refused[0].reason, refused[0].why) if refused else ("", None)
+        assert all((each.session, each.subscription) == (session, number) for each in refused) and len(refused) < 2
         return 0 if refused else number
 
     def unsubscribe(self, number: int) -> None:
@@ -89,6 +93,7 @@ def test_what_would_be_one_more_is_refused_and_nothing_changes() -> None:
     assert not bench.subscribe("c")
     for part in ("topic 'c'", "broker_constraints = 2", "this broker", "end other subscriptions", "[limits]"):
         assert part in bench.last
+    assert bench.code is RefusalCode.LIMIT
     after = bench.found.statistics()
     assert after.over_quota == before.over_quota + 1 == 1
     assert (after.climbing, after.subscriptions) == (before.climbing, before.subscriptions) == ((2, 0, 0), 2)
@@ -175,7 +180,7 @@ def test_what_cannot_be_read_is_told_as_such_and_not_as_too_much() -> None:
     bench = Bench(broker=1)
     assert bench.subscribe(("q", "x = 1"), engine="selector")
     assert not bench.subscribe(("q", "x >"), engine="selector")
-    assert "broker_constraints" not in bench.last and bench.found.statistics().over_quota == 0
+    assert bench.code is RefusalCode.INVALID and bench.found.statistics().over_quota == 0
     assert not bench.subscribe("x" * 1000)
     assert len(bench.last) < 400 and "x" * MAX_SHOWN not in bench.last
 
@@ -188,7 +193,7 @@ def test_where_the_quota_is_used_up_nonsense_is_refused_as_ever(engine: str, con
     assert full.subscribe("a")
     if not free.subscribe(constraint, engine=engine):
         assert not full.subscribe(constraint, engine=engine)
-        assert full.last == free.last
+        assert (full.last, full.code) == (free.last, free.code)
     else:
         assert not full.subscribe(constraint, engine=engine) and "= 1 distinct constraints" in full.last
 

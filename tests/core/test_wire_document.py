@@ -17,6 +17,7 @@ from veena.core.event_frame import MAX_PUBLISHER_BYTES, EventCodec, EventFrame
 from veena.core.frames import Hello
 from veena.core.link import connection_id
 from veena.core.wire_header import VERSION
+from veena.errors import RefusalCode
 from veena.event import Event, EventId
 from veena.matching.topic import MAX_TOPIC_LENGTH
 
@@ -56,6 +57,9 @@ def described(kind: inspect.Type) -> str:
             return f"{kind.max_length} bytes" if is_fixed else f"at most {kind.max_length} bytes"
         case inspect.BoolType():
             return "boolean"
+        case inspect.EnumType():
+            assert kind.cls is RefusalCode, "its members stand in a table of their own"
+            return "code of a refusal"
         case inspect.LiteralType():
             return " or ".join(map(str, kind.values))
         case inspect.TupleType():
@@ -120,6 +124,12 @@ def test_the_tables_of_control_frames_are_true() -> None:
     """IOP-08: every kind with its number, fields, order, bounds and defaults."""
     stated = DOCUMENT.read_text().partition(BEGIN)[2].partition(END)[0]
     assert stated == expected_tables(), f"run `python {Path(__file__).relative_to(DOCUMENT.parents[1])}` to renew it"
+
+
+def test_the_table_of_codes_is_complete() -> None:
+    """IOP-08: another implementation reads there what each code asks of it."""
+    stated = DOCUMENT.read_text().partition("**Codes of refusals.**")[2].partition("\n\n**")[0]
+    assert re.findall(r"^\| `(\w+)` \|", stated, re.MULTILINE) == list(RefusalCode)
 
 
 def test_the_hello_of_the_document_is_what_is_sent() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.runtime.brokers import BRISK, BRISK_RETRY
 from veena.address import Address, as_seen
 from veena.client import Client, Subscription, connect
-from veena.core.boundary import LogRead, Read, Store, Stored
+from veena.core.boundary import LogRead, Read, Store, Stored, StoreFailed
 from veena.core.disk import Disk, Identity
 from veena.core.settings import MILLISECOND_NS, Settings
 from veena.errors import TimedOut
@@ -57,14 +57,18 @@ class Peer:
         self.is_cut = False
         #: While set, what is stored is not answered.
         self.holds: list[FromDisk] | None = None
+        #: While set, the disk writes nothing and answers with this.
+        self.fault: str | None = None
 
     def submit(self, effect: Store | Read) -> None:
         if self.is_cut:
             return
-        if isinstance(effect, Store):
+        if isinstance(effect, Store) and self.fault is not None:
+            answer: FromDisk = StoreFailed(effect.ticket, self.fault)
+        elif isinstance(effect, Store):
             for write in effect.writes:
                 self._disk.write(write)
-            answer: FromDisk = Stored(effect.ticket)
+            answer = Stored(effect.ticket)
         else:
             wanted = (
                 entry

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.runtime.client_brokers import PATIENCE_S, Site, text
+from tests.runtime.wording import Wording
 from veena import blocking
 from veena.errors import AccessDenied, InvalidConstraint, LocalProtocolError, NotConnected, TimedOut, Unanswered
 from veena.event import Event
@@ -103,10 +104,10 @@ def test_functions_are_called_in_the_client_s_thread_and_may_not_wait_there() ->
         assert "return from on_event first" in str(told[0]) and told[1] == "veena-client"
 
 
-def test_mistakes_and_closing() -> None:
+def test_mistakes_and_closing(wording: Wording) -> None:
     users = Users({"alice": User(password=hash_password("right"))})
     with broker(users) as site:
-        with pytest.raises(AccessDenied, match="password is wrong"):
+        with pytest.raises(AccessDenied, match=wording.of("password is wrong")):
             blocking.connect(site.url, client_id="alice", password="wrong").open()
         client = blocking.connect(site.url, client_id="alice", password="right")
         with pytest.raises(NotConnected, match=r"with veena\.blocking\.connect"):

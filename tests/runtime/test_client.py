@@ -16,6 +16,7 @@ import pytest
 import veena
 from tests.runtime.client_brokers import PATIENCE_S, Site, bodies, nothing_more, run, text, two_sites, until
 from tests.runtime.streams import secrets
+from tests.runtime.wording import Wording
 from veena.address import format_address
 from veena.client import Client, connect
 from veena.errors import (
@@ -25,6 +26,7 @@ from veena.errors import (
     LocalProtocolError,
     NotConnected,
     Overloaded,
+    RefusalCode,
     Refused,
     TimedOut,
     Unanswered,
@@ -163,7 +165,7 @@ def test_a_client_is_written_to_by_its_id_if_it_asks() -> None:
     run(scenario())
 
 
-def test_requests_and_answers() -> None:
+def test_requests_and_answers(wording: Wording) -> None:
     """RTE-05: one answer, several, none in time, nobody there."""
 
     async def scenario() -> None:
@@ -181,17 +183,19 @@ def test_requests_and_answers() -> None:
             assert [text(each) for each in replies] == ["re: x"] * 2
             some = await asker.request(topic="service", body=b"y", answers=3, timeout=0.3)
             assert len(some) == 2, "those that came in time"
-            with pytest.raises(Unanswered, match="0 of 1 answers within 100 ms"):
+            with pytest.raises(Unanswered, match=wording.of("0 of 1 answers within 100 ms")) as caught:
                 await asker.request(topic="deaf", timeout=0.1)
-            with pytest.raises(Unanswered, match="nobody wants it"):
+            assert caught.value.code is RefusalCode.EXPIRED
+            with pytest.raises(Unanswered, match=wording.of("nobody wants it")) as caught:
                 await asker.request(topic="nobody")
+            assert caught.value.code is RefusalCode.UNWANTED
             with pytest.raises(InvalidEvent, match="is no request"):
                 await service.reply(Event(topic="x"))
 
     run(scenario())
 
 
-def test_advertisements_and_queries() -> None:
+def test_advertisements_and_queries(wording: Wording) -> None:
     """DSC-01..05, TRD-06: found by SQL, a constraint and XPath from another broker, withdrawn, refused; said again
     elsewhere."""
 
@@ -234,11 +238,11 @@ def test_advertisements_and_queries() -> None:
             assert menu.xml == "<menu><dish>soup</dish></menu>"
             await shop.withdraw("printer")
             await find([], sql="SELECT speed FROM adverts WHERE speed > 10")
-            with pytest.raises(Refused, match="has no advertisement 'printer'"):
+            with pytest.raises(Refused, match=wording.of("has no advertisement 'printer'")):
                 await shop.withdraw("printer")
-            with pytest.raises(Refused, match="SELECT"):
+            with pytest.raises(Refused, match=wording.of("SELECT")):
                 await asker.query(sql="DELETE FROM adverts")
-            with pytest.raises(Refused, match="empty"):
+            with pytest.raises(Refused, match=wording.of("empty")):
                 await shop.advertise("nothing")
             with pytest.raises(LocalProtocolError, match="one of them"):
                 await asker.query()

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.runtime.client_brokers import PATIENCE_S, Site, bodies, nothing_more, run, text, two_sites, until
+from tests.runtime.wording import Wording
 from veena.client import Client, connect
 from veena.core.client_frames import ClientHello, TellRedirect
 from veena.core.wire import Decoder, encode
@@ -127,7 +128,7 @@ def test_several_urls_the_next_broker_takes_over() -> None:
     run(scenario())
 
 
-def test_a_draining_broker_sends_its_clients_elsewhere() -> None:
+def test_a_draining_broker_sends_its_clients_elsewhere(wording: Wording) -> None:
     """IOP-06: they follow, and what they publish and keep is not lost."""
 
     async def scenario() -> None:

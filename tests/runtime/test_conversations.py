@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.runtime.client_brokers import PATIENCE_S, QUICK, Site, bodies, nothing_more, run, until
+from tests.runtime.wording import Wording
 from veena.core.client_frames import (
     AskRequest,
     AskSubscribe,
@@ -23,7 +24,7 @@ from veena.core.event_frame import COPY, EventCodec, EventFrame
 from veena.core.frames import Frame, Heartbeat, Hello
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import HEADER, VERSION
-from veena.errors import AccessDenied, Overloaded, Refused
+from veena.errors import AccessDenied, Overloaded, RefusalCode, Refused
 from veena.event import Event, EventId
 from veena.runtime import conversation
 from veena.runtime.limits import Bucket, Limits
@@ -117,7 +118,7 @@ def users_text() -> str:
     return USERS.format(alice=hash_password("open sesame"))
 
 
-def test_wrong_passwords_and_foreign_ids_are_not_let_in(users_text: str) -> None:
+def test_wrong_passwords_and_foreign_ids_are_not_let_in(users_text: str, wording: Wording) -> None:
     """CLI-06: the publisher id is the authenticated client's; whoever is nobody gets a reason and nothing else."""
 
     async def scenario() -> None:
@@ -133,7 +134,7 @@ def test_wrong_passwords_and_foreign_ids_are_not_let_in(users_text: str) -> None
                 ("bob", "alice", "open sesame", "may not attach as client 'bob'"),
                 ("alice", "boss", "open sesame", "may not attach as client 'alice'"),
             ):
-                with pytest.raises(AccessDenied, match=message):
+                with pytest.raises(AccessDenied, match=wording.of(message)):
                     await site.client(client_id, user=user, password=password).open()
             statistics = site.clients.statistics()
             assert (statistics.attached, statistics.refused) == (2, 5)
@@ -141,7 +142,7 @@ def test_wrong_passwords_and_foreign_ids_are_not_let_in(users_text: str) -> None
     run(scenario())
 
 
-def test_rules_decide_the_first_that_fits(users_text: str) -> None:
+def test_rules_decide_the_first_that_fits(users_text: str, wording: Wording) -> None:
     """SEC: publish, subscribe, scope and watch are allowed or denied by topic, engine and type; the rest is denied."""
 
     async def scenario() -> None:
@@ -159,7 +160,7 @@ def test_rules_decide_the_first_that_fits(users_text: str) -> None:
                 ({"topic": "orders", **near}, "'orders'"),
                 ({"constraint": "load > 1", **near}, "engine 'constraint'"),
             ):
-                with pytest.raises(AccessDenied, match=message):
+                with pytest.raises(AccessDenied, match=wording.of(message)):
                     await alice.subscribe(**wanted)  # type: ignore[arg-type]
             await alice.publish(topic="orders", body=b"buy", reliable=True)
             for content in (
@@ -168,15 +169,15 @@ def test_rules_decide_the_first_that_fits(users_text: str) -> None:
                 {"topic": "weather"},
                 {"properties": {"a": 1}},
             ):
-                with pytest.raises(AccessDenied, match="do not allow to publish"):
+                with pytest.raises(AccessDenied, match=wording.of("do not allow to publish")):
                     await alice.publish(reliable=True, **content)
-            with pytest.raises(AccessDenied, match="do not allow to publish"):
+            with pytest.raises(AccessDenied, match=wording.of("do not allow to publish")):
                 await alice.request(topic="weather")
-            with pytest.raises(AccessDenied, match="watch"):
+            with pytest.raises(AccessDenied, match=wording.of("watch")):
                 await alice.watch(Event(topic="quotes.ibm"))
-            with pytest.raises(AccessDenied, match="ask"):
+            with pytest.raises(AccessDenied, match=wording.of("ask")):
                 await alice.query(sql="SELECT name FROM adverts")
-            with pytest.raises(AccessDenied, match="advertise"):
+            with pytest.raises(AccessDenied, match=wording.of("advertise")):
                 await alice.advertise("printer", properties={"a": 1})
             # An event that alice may not read does not reach her by another engine.
             await boss.publish(topic="quotes.secret.x", tags="Make=Ford", body=b"secret", reliable=True)
@@ -227,7 +228,7 @@ def test_a_broker_vouches_for_clearances_not_the_client(users_text: str) -> None
     run(scenario())
 
 
-def test_limits_of_one_client() -> None:
+def test_limits_of_one_client(wording: Wording) -> None:
     """FLT-09: subscriptions, connections, frames and unaccepted events are bounded, each with a clear refusal."""
     limits = Limits(subscriptions=2, connections=1, max_frame=4096, unaccepted=2)
 
@@ -235,9 +236,9 @@ def test_limits_of_one_client() -> None:
         async with Site(users=Users(limits=limits)) as site, site.client("alice") as alice:
             for topic in ("a", "b"):
                 await alice.subscribe(topic=topic, wait=0.5)
-            with pytest.raises(Refused, match="2 subscriptions"):
+            with pytest.raises(Refused, match=wording.of("2 subscriptions")):
                 await alice.subscribe(topic="c")
-            with pytest.raises(Exception, match="'alice' has 1 connections already"):
+            with pytest.raises(Exception, match=wording.of("'alice' has 1 connections already")):
                 await site.client("alice", timeout=0.3).open()
             with pytest.raises(Exception, match="at most 4096 are allowed here"):
                 await alice.publish(topic="a", body=bytes(5000), reliable=True)
@@ -305,7 +306,7 @@ def test_hostile_frames_cost_their_sender_alone() -> None:
                 raw, _ = await Raw.attach(site)
                 raw.writer.write(fault if isinstance(fault, bytes) else encode(fault, 0))
                 word = await raw.last_words()
-                assert word.why == "protocol" and message in word.reason
+                assert word.why is RefusalCode.PROTOCOL and message in word.reason
             raw, welcome = await Raw.attach(site)
             raw.say(AskWatch(1), AskRequest(2, 1000))
             assert "its event is missing" in (await raw.last_words()).reason
@@ -337,6 +338,7 @@ def test_what_is_wrong_in_itself_is_refused_and_the_conversation_goes_on() -> No
             raw.writer.write(event_bytes(welcome, Event(topic="quotes"), publisher="alice"))
             refused = [await raw.hear() for _ in range(3)]
             assert [type(frame) for frame in refused] == [TellRefused, TellRefused, TellDenied]
+            assert [frame.why for frame in refused] == [RefusalCode.INVALID] * 3  # type: ignore[union-attr]
             assert "expected one of integer" in refused[0].reason  # type: ignore[union-attr]
             assert "constraint of subscription 2" in refused[1].reason  # type: ignore[union-attr]
             assert "expected publisher 'mallory'" in refused[2].reason  # type: ignore[union-attr]
@@ -360,7 +362,7 @@ def test_half_open_clients_and_strangers_are_forgotten(monkeypatch: pytest.Monke
             slow.writer.write(encode(HELLO, 0)[:-1])
             await until(lambda: site.clients.statistics().greeting == 1)
             assert (await raw.last_words()).reason.startswith("nothing came for 0.09 seconds")
-            assert (await slow.last_words()).why == "slow"
+            assert (await slow.last_words()).why is RefusalCode.SLOW
             await until(lambda: site.clients.statistics().lost == 2)
             assert site.clients.everybody == {}
             assert site.driver.statistics().profiles.sessions == 0

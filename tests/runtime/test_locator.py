@@ -16,6 +16,7 @@ import veena
 import veena.testing
 from tests.cli.command import veena as command
 from tests.runtime.client_brokers import PATIENCE_S, nothing_more, run, text, until
+from tests.runtime.wording import Wording
 from veena.client.places import MAX_LEARNED, Places
 from veena.client.session import Greeting
 from veena.core.client_frames import Farewell
@@ -23,7 +24,7 @@ from veena.core.frames import Frame, Heartbeat
 from veena.core.locator_frames import FULL, AskLocate, Located, TellLocated
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import HEADER, HEADER_SIZE, VERSION
-from veena.errors import AccessDenied, ConfigError, NotConnected, Refused, RemoteProtocolError
+from veena.errors import AccessDenied, ConfigError, NotConnected, RefusalCode, Refused, RemoteProtocolError
 from veena.runtime.config import ConfigFaults
 from veena.runtime.config_file import parse_config
 from veena.runtime.load import Gauge, Load, LoadLimits
@@ -301,14 +302,14 @@ def test_a_broker_that_is_no_locator_says_so_and_noise_costs_nobody_else() -> No
             writer.write(HEADER.pack(HEADER_SIZE + 3, VERSION, 100, 0, 0) + b"\xc1\xc1\xc1")
             ((_, frame),) = Decoder().feed(await asyncio.wait_for(reader.read(), PATIENCE_S))
             writer.close()
-            assert isinstance(frame, Farewell) and frame.why == "protocol"
+            assert isinstance(frame, Farewell) and frame.why is RefusalCode.PROTOCOL
             async with veena.connect(url) as client:
                 assert client.is_connected
 
     run(scenario())
 
 
-def test_who_asks_inside_tls_is_not_sent_outside_and_has_to_say_who_it_is(tmp_path: Path) -> None:
+def test_who_asks_inside_tls_is_not_sent_outside_and_has_to_say_who_it_is(tmp_path: Path, wording: Wording) -> None:
     """SEC-05: a locator that is tapped or careless must not make clients show their passwords in the open."""
     (tmp_path / "users.toml").write_text(f'[user.alice]\npassword = "{hash_password("secret")}"\n')
     more = (
@@ -331,9 +332,9 @@ def test_who_asks_inside_tls_is_not_sent_outside_and_has_to_say_who_it_is(tmp_pa
             (door,) = node._servers
             url = str(door.url).replace("tls://", "veenas://")
             try:
-                with pytest.raises(AccessDenied, match="password is wrong"):
+                with pytest.raises(AccessDenied, match=wording.of("password is wrong")):
                     await ask(url, AskLocate("alice", "alice", "guess"), secrets)
-                with pytest.raises(AccessDenied, match="does not exist"):
+                with pytest.raises(AccessDenied, match=wording.of("does not exist")):
                     await ask(url, AskLocate("stranger", own=True), secrets)
                 question = AskLocate("alice", "alice", "secret")
                 if told is None:

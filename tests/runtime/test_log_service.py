@@ -12,6 +12,7 @@ import pytest
 import veena
 import veena.blocking
 import veena.testing
+from tests.runtime.wording import Wording
 from veena.core.frames import Frame
 from veena.core.log_frames import (
     COLUMNS,
@@ -26,7 +27,7 @@ from veena.core.log_frames import (
     TellCommitted,
     TellLogEnds,
 )
-from veena.errors import AccessDenied, NotConnected, Refused
+from veena.errors import AccessDenied, NotConnected, RefusalCode, Refused
 from veena.runtime import log_service
 from veena.runtime.metrics import exposition
 from veena.runtime.users import digest_of
@@ -172,19 +173,20 @@ def test_faults_are_refused_and_say_what_there_is(wire: LogWire) -> None:
     assert isinstance(ask(wire, lambda number: AskLogEnds(number, "events")), TellLogEnds), "nobody is closed for it"
 
 
-def test_reads_of_one_client_are_bounded_and_end_with_it(network: veena.testing.Network) -> None:
+def test_reads_of_one_client_are_bounded_and_end_with_it(network: veena.testing.Network, wording: Wording) -> None:
     with LogWire(network.url(), Access(), PATIENCE_S) as wire:
         for _ in range(log_service.MAX_READS_EACH):
             number = wire.open()
             wire.send(AskLogRead(number, "events", 0, 100, ("offset",), blocks=1, max_rows=1))
             wire.wait(number)
-        with pytest.raises(Refused, match="reads of this client are open: end one first"):
+        with pytest.raises(Refused, match=wording.of("reads of this client are open: end one first")) as caught:
             ask(wire, lambda number: AskLogRead(number, "events", 0, 100, ("offset",)))
+        assert caught.value.code is RefusalCode.LIMIT
     until(lambda: network.statistics("a.1").tables.reads == 0)
 
 
 def test_who_does_not_read_on_makes_room_for_others(
-    network: veena.testing.Network, monkeypatch: pytest.MonkeyPatch
+    network: veena.testing.Network, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     monkeypatch.setattr(log_service, "MAX_READS", 1)
     with (
@@ -194,11 +196,12 @@ def test_who_does_not_read_on_makes_room_for_others(
         number = idle.open()
         idle.send(AskLogRead(number, "events", 0, 100, ("offset",), blocks=1, max_rows=1))
         idle.wait(number)
-        with pytest.raises(NotConnected, match="ask again in a moment"):
+        with pytest.raises(NotConnected, match=wording.of("ask again in a moment")) as caught:
             ask(other, lambda number: AskLogRead(number, "events", 0, 100, ("offset",)))
+        assert caught.value.code is RefusalCode.BUSY
         monkeypatch.setattr(log_service, "IDLE_S", 0.0)
         assert isinstance(ask(other, lambda number: AskLogRead(number, "events", 0, 9, ("offset",))), TellBlock)
-        with pytest.raises(NotConnected, match="nothing more was asked of this read"):
+        with pytest.raises(NotConnected, match=wording.of("nothing more was asked of this read")):
             idle.wait(number)
 
 

@@ -14,6 +14,7 @@ import pytest
 import veena.testing
 from tests.runtime.client_brokers import PATIENCE_S, run, until
 from tests.runtime.raw_client import attach
+from tests.runtime.wording import Wording
 from veena.client import Client, Subscription, connect
 from veena.core.ask_frames import MAX_SENT_AWAY
 from veena.core.event_frame import EventFrame
@@ -68,7 +69,7 @@ def test_a_broker_says_who_is_attached_and_how_far_away(network: Network) -> Non
     run(scenario())
 
 
-def test_clients_that_are_sent_away_lose_nothing_and_get_nothing_twice(network: Network) -> None:
+def test_clients_that_are_sent_away_lose_nothing_and_get_nothing_twice(network: Network, wording: Wording) -> None:
     """FUT-07, GUA-01, DUP-08: subscribers and their publisher are moved while events go on."""
 
     async def scenario() -> None:
@@ -113,14 +114,14 @@ async def _publish(source: Client) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_who_finds_nobody_where_it_was_sent_comes_back(network: Network) -> None:
+def test_who_finds_nobody_where_it_was_sent_comes_back(network: Network, wording: Wording) -> None:
     async def scenario() -> None:
         url = network.url("a.1")
         async with connect(url, client_id="lost") as client, connect(url) as admin:
             assert (await admin.send_away(["lost"], "veena://127.0.0.1:9")).sent == ("lost",)
             await until(lambda: client.is_connected and client.statistics().connections == 2)
             assert client.broker == admin.broker
-            with pytest.raises(Refused, match="ftp"):
+            with pytest.raises(Refused, match=wording.of("ftp")):
                 await admin.send_away(["lost"], "ftp://example.org")
             many = [f"c{number}" for number in range(MAX_SENT_AWAY + 1)]
             assert (await admin.send_away(many, url)).absent == tuple(many), "as many frames as it takes"
@@ -128,7 +129,7 @@ def test_who_finds_nobody_where_it_was_sent_comes_back(network: Network) -> None
     run(scenario())
 
 
-def test_sending_clients_away_needs_a_right(tmp_path: Path) -> None:
+def test_sending_clients_away_needs_a_right(tmp_path: Path, wording: Wording) -> None:
     """Who may ask how a broker is doing may not for that reason move its clients."""
     users = tmp_path / "users.toml"
     users.write_text(
@@ -143,7 +144,7 @@ def test_sending_clients_away_needs_a_right(tmp_path: Path) -> None:
         watcher = connect(net.url(), user="watcher", password="pw")
         mover = connect(net.url(), user="mover", password="pw")
         async with watcher, mover:
-            with pytest.raises(AccessDenied, match="allow 'move'"):
+            with pytest.raises(AccessDenied, match=wording.of("allow 'move'")):
                 await watcher.send_away([mover.client_id], net.url())
             assert {each["user"] for each in (await watcher.clients())["clients"]} == {"watcher", "mover"}
             assert (await mover.send_away(["x"], net.url())).absent == ("x",)

@@ -15,6 +15,7 @@ import pytest
 import veena.blocking
 import veena.testing
 from tests.runtime.processes import until
+from tests.runtime.wording import Wording
 from veena.blocking import Subscription
 from veena.core.event_frame import EventCodec
 from veena.core.stage_frames import AskStage, TellStaged
@@ -106,15 +107,15 @@ def test_what_is_abandoned_is_never_seen(network: Network, client: StageClient) 
         assert bodies(found, 1) == ["seen"]
 
 
-def test_a_batch_is_not_published_with_less_than_it_has(client: StageClient) -> None:
+def test_a_batch_is_not_published_with_less_than_it_has(client: StageClient, wording: Wording) -> None:
     part = staged(client, "less", 0, "less", ["a", "b"])
-    with pytest.raises(Refused, match="has 2 rows on disk, not 3; run the batch again"):
+    with pytest.raises(Refused, match=wording.of("has 2 rows on disk, not 3; run the batch again")):
         client.publish("less", 0, [StagedPart(part.name, 3)])
-    with pytest.raises(Refused, match="a part is named twice"):
+    with pytest.raises(Refused, match=wording.of("a part is named twice")):
         client.publish("less", 0, [part, part])
     with (
         StageClient(client.url, Access(client_id="another")) as another,
-        pytest.raises(Refused, match="was staged by client 'sink'; publish it as that client"),
+        pytest.raises(Refused, match=wording.of("was staged by client 'sink'; publish it as that client")),
     ):
         another.publish("less", 0, [part])
     client.abandon("less", 0)
@@ -184,7 +185,7 @@ def test_rows_out_of_their_order_are_refused(network: Network, client: StageClie
     assert client.publish("order", 0, [StagedPart(name, 2)]).rows == 2
 
 
-def test_rights_are_those_of_publishing_and_batches_belong_to_their_user(tmp_path: Path) -> None:
+def test_rights_are_those_of_publishing_and_batches_belong_to_their_user(tmp_path: Path, wording: Wording) -> None:
     """SEC: each row is tested; nobody publishes, or learns of, another user's batch."""
     file = tmp_path / "users.toml"
     file.write_text(USERS.format(password=hash_password("open sesame")))
@@ -195,10 +196,12 @@ def test_rights_are_those_of_publishing_and_batches_belong_to_their_user(tmp_pat
             part = mine.part("night", 0)
             part.add(Event(topic="open"))
             part.add(Event(topic="secret.x"))
-            with pytest.raises(AccessDenied, match=r"row 1: the rights of 'loader' do not allow .* 'secret\.x'"):
+            with pytest.raises(
+                AccessDenied, match=wording.of(r"row 1: the rights of 'loader' do not allow .* 'secret\.x'")
+            ):
                 part.finish()
             good = staged(mine, "night", 0, "open", ["a"])
-            with pytest.raises(Refused, match="is not here"):
+            with pytest.raises(Refused, match=wording.of("is not here")):
                 theirs.publish("night", 0, [good])
             assert mine.publish("night", 0, [good]).rows == 1
             assert (mine.published("night"), theirs.published("night")) == (0, -1)

@@ -17,6 +17,7 @@ import pytest
 from tests.cli.command import veena as command
 from tests.runtime.client_brokers import QUICK, Site, bodies, run
 from tests.runtime.processes import Started, until, veena
+from tests.runtime.wording import Wording
 from veena import blocking
 from veena.core.explain_boundary import Reason
 from veena.errors import AccessDenied, InvalidEvent, LocalProtocolError
@@ -244,7 +245,7 @@ rules = [{{ allow = "subscribe", topic = "quotes.*" }}, {{ allow = ["explain", "
 """
 
 
-def test_rights_are_tested_on_the_question_and_on_the_event() -> None:
+def test_rights_are_tested_on_the_question_and_on_the_event(wording: Wording) -> None:
     """SEC, design §9: read rights hold for trace and explain; what became of an event for oneself may be asked."""
 
     async def scenario() -> None:
@@ -261,18 +262,18 @@ def test_rights_are_tested_on_the_question_and_on_the_event() -> None:
             secret = await boss.publish(topic="plans", body=b"secret", reliable=True)
             assert await bodies(quotes, 1) == ["open"]
             assert (await alice.explain(open_one, "alice")).is_delivered
-            with pytest.raises(AccessDenied, match="for other clients: allow 'explain'"):
+            with pytest.raises(AccessDenied, match=wording.of("for other clients: allow 'explain'")):
                 await alice.explain(open_one, "boss")
-            with pytest.raises(AccessDenied, match="which way events went"):
+            with pytest.raises(AccessDenied, match=wording.of("which way events went")):
                 await alice.trace(open_one)
-            with pytest.raises(AccessDenied, match="do not allow to read this event"):
+            with pytest.raises(AccessDenied, match=wording.of("do not allow to read this event")):
                 await alice.explain(secret, "alice")
             assert (await auditor.explain(open_one, "alice")).is_delivered
             assert (await auditor.trace(open_one)).handed
-            with pytest.raises(AccessDenied, match="do not allow to read this event"):
+            with pytest.raises(AccessDenied, match=wording.of("do not allow to read this event")):
                 await auditor.trace(secret)
             assert (await boss.explain(secret, "alice")).reason is Reason.NOT_MATCHED
-            with pytest.raises(AccessDenied, match="allow 'status'"):
+            with pytest.raises(AccessDenied, match=wording.of("allow 'status'")):
                 await alice.status()
 
     run(scenario())

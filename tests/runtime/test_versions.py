@@ -22,7 +22,7 @@ from veena.core.frames import Frame, Goodbye, Hello
 from veena.core.link import greeting
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import HEADER, HEADER_SIZE, VERSION
-from veena.errors import Refused
+from veena.errors import RefusalCode, Refused
 from veena.runtime.store_file import store_path
 from veena.runtime.transport_url import parse_url
 
@@ -127,7 +127,7 @@ def test_a_client_gives_up_at_a_broker_of_another_version(other: int) -> None:
     strange = HEADER.pack(HEADER_SIZE + 2, other, 91, 0, 0) + b"\x91\xc0"
 
     async def scenario() -> None:
-        for answer, reason in ((encode(Farewell("protocol", said), 0, other), said), (strange, own)):
+        for answer, reason in ((encode(Farewell(RefusalCode.PROTOCOL, said), 0, other), said), (strange, own)):
             async with answering(answer) as (url, _):
                 with pytest.raises(Refused) as caught:
                     await connect(url, client_id="c", timeout=PATIENCE_S).open()

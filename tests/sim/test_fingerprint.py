@@ -14,6 +14,7 @@ from veena.core.event_frame import EventCodec
 from veena.core.explain_boundary import Reason
 from veena.core.frames import Frame, Goodbye, Heartbeat, Routed
 from veena.core.notes import What
+from veena.errors import RefusalCode
 from veena.event import Event, EventId
 from veena.sim import fingerprint
 from veena.sim.fingerprint import Fingerprint, of_control, of_event
@@ -66,9 +67,13 @@ def test_an_effect_counts_as_code_and_numbers() -> None:
 
 def test_reasons_do_not_count() -> None:
     """A reworded refusal is the same run; one for another subscription is not."""
-    assert told(ClientRefused(1, 2, "no")) == told(ClientRefused(1, 2, "certainly not"))
-    assert told(ClientRefused(1, 2, "no")) != told(ClientRefused(1, 3, "no"))
-    assert told(ClientRefused(1, 0, "no")) != told(ClientRefused(1, None, "no"))
+    assert told(ClientRefused(1, 2, RefusalCode.INVALID, "no")) == told(
+        ClientRefused(1, 2, RefusalCode.INVALID, "certainly not")
+    )
+    assert told(ClientRefused(1, 2, RefusalCode.INVALID, "no")) != told(ClientRefused(1, 3, RefusalCode.INVALID, "no"))
+    assert told(ClientRefused(1, 0, RefusalCode.INVALID, "no")) != told(
+        ClientRefused(1, None, RefusalCode.INVALID, "no")
+    )
 
 
 def test_no_effect_counts_with_its_reason() -> None:

@@ -13,6 +13,7 @@ from veena.core.boundary import Deliver, PublishRefused, Welcome
 from veena.core.event_frame import EventCodec
 from veena.core.session_boundary import Request, Unanswered
 from veena.core.settings import SECOND_NS
+from veena.errors import RefusalCode
 from veena.event import Event, IdGenerator
 
 
@@ -88,12 +89,13 @@ def test_nobody_there_is_told_at_once_and_deadlines_hold() -> None:
     asker = Asker(stage, "w1")
     stage.wait()
     asker.ask(1, topic="nobody")
-    assert [(each.number, each.reason) for each in asker.unanswered] == [(1, "nobody wants it")]
+    assert [(each.number, each.why) for each in asker.unanswered] == [(1, RefusalCode.UNWANTED)]
     asker.ask(2, deadline_ms=1500)
     stage.wait_ms(1400)
     assert len(asker.unanswered) == 1
     stage.wait_ms(200)
-    assert asker.unanswered[1] == Unanswered(asker.session, 2, 0, "0 of 1 answers within 1500 ms")
+    expired = Unanswered(asker.session, 2, 0, RefusalCode.EXPIRED, "0 of 1 answers within 1500 ms")
+    assert asker.unanswered[1] == expired
 
 
 def test_many_answers_are_gathered() -> None:

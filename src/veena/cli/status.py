@@ -99,7 +99,7 @@ class _Look:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def all(self) -> list[dict[str, Any]]:
-        """A row a broker, in the order of the URLs; one that did not answer has `error`."""
+        """A row a broker, in the order of the URLs; one that did not answer has `error` and `code`."""
         return list(await asyncio.gather(*map(self._one, self._urls)))
 
     async def _one(self, url: str) -> dict[str, Any]:
@@ -111,9 +111,10 @@ class _Look:
                     async with asyncio.timeout(2 * self._timeout):  # to be let in, and to be answered
                         found = await self._ask(url)
             except VeenaError as error:
-                return {"url": url, "error": str(error)}
+                return {"url": url, "error": str(error), "code": error.code}
             except TimeoutError:
-                return {"url": url, "error": f"no answer within {self._timeout:g} s: is it overloaded, or stopped?"}
+                reason = f"no answer within {self._timeout:g} s: is it overloaded, or stopped?"
+                return {"url": url, "error": reason, "code": None}
         return {"url": url, **summary(found)}
 
     async def _ask(self, url: str) -> dict[str, Any]:

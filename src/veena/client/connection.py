@@ -9,12 +9,20 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from veena.core.client_frames import ClientHello, ClientWelcome, Farewell, TellRedirect
+from veena.core.client_frames import ClientHello, ClientWelcome, Farewell, TellRedirect, code_of
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.frames import MAX_REASON, Frame, Goodbye, Heartbeat
 from veena.core.wire import Decoder, Numbered, encode
 from veena.core.wire_header import MAX_FRAME
-from veena.errors import AccessDenied, NotConnected, OtherVersion, Refused, RemoteProtocolError, VeenaError
+from veena.errors import (
+    NotConnected,
+    OtherVersion,
+    RefusalCode,
+    Refused,
+    RemoteProtocolError,
+    VeenaError,
+    refusal,
+)
 from veena.runtime.stream import CLOSED, Bytes, Stream
 from veena.runtime.transport_url import parse_url
 from veena.runtime.transports import Secrets, connect
@@ -23,6 +31,8 @@ from veena.runtime.transports import Secrets, connect
 WRITE_NOW = 64 * 1024
 #: A broker that says nothing for so many heartbeats is gone.
 MISSED_HEARTBEATS = 3
+#: A broker that does not let the client in for one of these is not asked again, nor is another one.
+FINAL = (RefusalCode.DENIED, RefusalCode.PROTOCOL)
 #: What is said of a peer that ended the connection before it said anything, as those do that expect something else.
 HUNG_UP = "it hung up without a word: is it a broker, and is the URL's scheme right (veenas:// for TLS)?"
 
@@ -104,7 +114,7 @@ class Connection:
         except VeenaError as error:
             if isinstance(error, OtherVersion) and not self._welcome.done():
                 self._fail(Refused(f"{self.url}: {error}"))
-            self.close(Farewell("protocol", str(error)[:MAX_REASON]), str(error))
+            self.close(Farewell(RefusalCode.PROTOCOL, str(error)[:MAX_REASON]), str(error))
 
     def _greeted(self, frame: Frame) -> None:
         """What comes before the welcome, and the welcome."""
@@ -115,12 +125,10 @@ class Connection:
             self._welcome.set_result(frame)
         elif isinstance(frame, TellRedirect):
             self._fail(Redirected(frame.urls, frame.reason))
-        elif isinstance(frame, Farewell) and frame.why == "denied":
-            self._fail(AccessDenied(frame.reason))
+        elif isinstance(frame, Farewell) and frame.why in FINAL:
+            self._fail(refusal(frame.why, frame.reason))
         elif isinstance(frame, Farewell | Goodbye):
-            is_final = isinstance(frame, Farewell) and frame.why == "protocol"
-            fault = Refused(frame.reason) if is_final else NotConnected(f"{self.url}: {frame.reason}")
-            self._fail(fault)
+            self._fail(NotConnected(f"{self.url}: {frame.reason}", code=code_of(frame)))
         else:
             raise RemoteProtocolError(f"{type(frame).__name__} instead of a welcome")
 

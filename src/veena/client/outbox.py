@@ -18,7 +18,7 @@ import asyncio
 import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from veena.address import Address
@@ -28,7 +28,7 @@ from veena.core.event_frame import EventCodec
 from veena.core.event_id import Place
 from veena.core.frames import Frame
 from veena.core.wire import encode
-from veena.errors import AccessDenied, NotConnected, Overloaded, Refused, StoreError, VeenaError
+from veena.errors import NotConnected, Overloaded, RefusalCode, StoreError, VeenaError, refusal
 from veena.event import Event, EventId, IdGenerator
 
 #: Bytes of events that are not accepted yet.
@@ -253,25 +253,20 @@ class Outbox:
                     self._settle(entry, None)
         self.wake()
 
-    def hear_denied(self, timestamp: int, sequence: int, why: str, reason: str) -> bool:
+    def hear_denied(self, timestamp: int, sequence: int, why: RefusalCode, reason: str) -> bool:
         """An event was not accepted; False when nobody waits for that."""
         entry = self._sent.pop((timestamp, sequence), None)
         if entry is None:
             self.denied += 1
             return False
-        if why == "busy" and entry.waits:
+        if why.is_passing and entry.waits:
             entry.id = None
             insort(self._unsent, entry, key=_number_of)
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
             return True
         self.denied += 1
-        kinds: dict[str, Callable[[str], VeenaError]] = {
-            "denied": AccessDenied,
-            "store": StoreError.told,
-            "busy": Overloaded,
-        }
-        self._settle(entry, kinds.get(why, Refused)(reason))
+        self._settle(entry, _error_of(why, reason))
         self.wake()
         return True
 
@@ -317,6 +312,13 @@ class Outbox:
 
 def _number_of(entry: _Unaccepted) -> int:
     return entry.number
+
+
+def _error_of(why: RefusalCode, reason: str) -> VeenaError:
+    """What `publish` raises for an event that the broker refused."""
+    if why.is_passing:
+        return Overloaded(reason, code=why)
+    return StoreError.told(reason) if why is RefusalCode.STORE else refusal(why, reason)
 
 
 def _overloaded(reason: str) -> Overloaded:

@@ -26,7 +26,7 @@ from veena.core.discovery_boundary import Scalar
 from veena.core.event_frame import EventFrame
 from veena.core.requests import CORRELATION
 from veena.core.wire_faults import DECODE_ERRORS
-from veena.errors import AccessDenied, NotConnected, Refused, RemoteProtocolError, TimedOut, Unanswered, VeenaError
+from veena.errors import NotConnected, RemoteProtocolError, TimedOut, Unanswered, VeenaError, refusal
 from veena.event import Event
 
 #: Rows of one answer that are gathered: more than any broker sends.
@@ -192,7 +192,7 @@ class Questions:
         if found.answers:
             _resolve(found.future, found.answers)
         else:
-            _fail(found.future, Unanswered(f"request {frame.number}: {frame.reason}"))
+            _fail(found.future, Unanswered(f"request {frame.number}: {frame.reason}", code=frame.why))
 
     def hear_answer(self, frame: TellAnswer) -> None:
         found = self._queries.get(frame.number)
@@ -216,10 +216,10 @@ class Questions:
         if isinstance(frame, TellAdvertised):
             _resolve(future, None)
         else:
-            _fail(future, AccessDenied(frame.reason) if frame.why == "denied" else Refused(frame.reason))
+            _fail(future, refusal(frame.why, frame.reason))
 
     def hear_refused(self, frame: TellRefused) -> None:
-        error = AccessDenied(frame.reason) if frame.why == "denied" else Refused(frame.reason)
+        error = refusal(frame.why, frame.reason)
         request = self._requests.pop(frame.number, None)
         if request is not None:
             _fail(request.future, error)

@@ -55,7 +55,7 @@ from veena.core.event_id import ids_of
 from veena.core.frames import MAX_IDS, Frame, Goodbye, Heartbeat
 from veena.core.wire import Numbered
 from veena.core.wire_header import VERSION, VERSION_LOW
-from veena.errors import AccessDenied, NotConnected, Refused, RemoteProtocolError, VeenaError
+from veena.errors import AccessDenied, NotConnected, RefusalCode, RemoteProtocolError, VeenaError, refusal
 from veena.event import EventId
 from veena.runtime.transports import Secrets
 
@@ -107,7 +107,7 @@ class Session:
         self.connections = 0
         #: Events that brokers dropped because this client did not read.
         self.dropped = 0
-        self._last_denial = ""
+        self._last_denial: RefusalCode | None = None
         #: Called when a broker has let the client in.
         self.on_attached: list[Callable[[], None]] = []
         #: Why no broker could be reached, by its URL.
@@ -402,13 +402,13 @@ class Session:
         if found is None:
             self.questions.hear_refused(frame)
         else:
-            found.ended(AccessDenied(frame.reason) if frame.why == "denied" else Refused(frame.reason))
+            found.ended(refusal(frame.why, frame.reason))
 
     def _heard_denied(self, frame: TellDenied) -> None:
         if not self.outbox.hear_denied(frame.timestamp, frame.sequence, frame.why, frame.reason):
-            if frame.reason != self._last_denial:  # said once; `statistics().denied` counts them
-                logger.warning("a best-effort event was not accepted: %s", frame.reason)
-            self._last_denial = frame.reason
+            if frame.why is not self._last_denial:  # logged once; `statistics().denied` counts them
+                logger.warning("a best-effort event was not accepted (%s): %s", frame.why, frame.reason)
+            self._last_denial = frame.why
 
     def _heard_dropped(self, frame: TellDropped) -> None:
         self.dropped += frame.count
@@ -433,11 +433,11 @@ class Session:
         assert self.connection is not None
         self._elsewhere, self._is_moving = urls, True
         self._flush_acks()
-        self.connection.close(Farewell("bye", "going elsewhere"), reason)
+        self.connection.close(Farewell(RefusalCode.BYE, "going elsewhere"), reason)
 
     def _heard_farewell(self, frame: Farewell | Goodbye) -> None:
         assert self.connection is not None
-        if isinstance(frame, Farewell) and frame.why == "denied":
+        if isinstance(frame, Farewell) and frame.why is RefusalCode.DENIED:
             self._end(AccessDenied(frame.reason))
         self.connection.close(None, frame.reason)
 
@@ -450,7 +450,7 @@ class Session:
             keeper.cancel()
         if connection is not None:
             self._flush_acks()
-            connection.close(Farewell("bye", "done"), "closed")
+            connection.close(Farewell(RefusalCode.BYE, "done"), "closed")
             await connection.wait_closed()
         if keeper is not None:
             await asyncio.gather(keeper, return_exceptions=True)

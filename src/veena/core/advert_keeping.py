@@ -45,7 +45,7 @@ from veena.core.discovery_boundary import Advertised, AdvertRefused
 from veena.core.disk import Attended, Disk, ShelfKey, Shelved, Unshelved
 from veena.core.ledger import Ledger, Then
 from veena.core.shelf import OwnShelf, weight
-from veena.errors import LocalProtocolError, RemoteProtocolError
+from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError
 
 #: Advertisements that wait for the disk: beyond this clients are refused. All that a few clients may have, at once.
 MAX_WAITING_BYTES = 64 << 20
@@ -71,7 +71,8 @@ class AdvertKeeper:
         """Raise LocalProtocolError while the disk does not keep up with what is advertised here."""
         if self._waiting_bytes > MAX_WAITING_BYTES:
             raise LocalProtocolError(
-                f"{self._waiting_bytes} bytes of advertisements wait for this broker's disk: advertise again later"
+                f"{self._waiting_bytes} bytes of advertisements wait for this broker's disk: advertise again later",
+                code=RefusalCode.BUSY,
             )
 
     def restore(self, disk: Disk, patience_ns: int, now_ns: int) -> None:

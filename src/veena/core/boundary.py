@@ -22,7 +22,7 @@ from veena.core.frames import Frame
 from veena.core.service_boundary import ServiceEffect, ServiceInput, SessionClear, SessionClogged
 from veena.core.session_boundary import SessionEffect, SessionInput
 from veena.core.stage_boundary import ReleaseStaged, StageEffect
-from veena.errors import LocalProtocolError
+from veena.errors import LocalProtocolError, RefusalCode
 from veena.event import EventId
 from veena.matching.engine import Constraint
 
@@ -359,6 +359,7 @@ class ClientRefused:
 
     session: int
     subscription: int | None
+    why: RefusalCode
     reason: str
 
 
@@ -405,6 +406,7 @@ class PublishRefused:
 
     session: int
     id: EventId
+    why: RefusalCode
     reason: str
 
 

@@ -48,6 +48,7 @@ from veena.core.frames import (
     U64,
     ClientId,
     Frame,
+    Goodbye,
     Text,
     UnitPath,
     Version,
@@ -55,6 +56,7 @@ from veena.core.frames import (
 )
 from veena.core.interest_frames import MAX_CONSTRAINT_BYTES
 from veena.core.wire_header import MAX_FRAME
+from veena.errors import RefusalCode
 
 #: Streams (publisher, incarnation, lane) whose last place a client shows when it attaches.
 MAX_STREAMS = 2048
@@ -99,8 +101,6 @@ Heartbeats = Annotated[int, Meta(ge=1, le=MAX_CLIENT_HEARTBEAT_MS)]
 Last = tuple[ClientId, U64, Lane, U64, U32]
 Lasts = Annotated[tuple[Last, ...], Meta(max_length=MAX_STREAMS)]
 Attribute = tuple[Annotated[str, Meta(max_length=MAX_ATTRIBUTE)], Annotated[str, Meta(max_length=MAX_ATTRIBUTE)]]
-#: Why something is refused: by rights, in itself, a limit is reached, not for now, by the disk, it is elsewhere.
-Why = Literal["denied", "invalid", "limit", "busy", "store", "moved"]
 
 
 class Places(Struct, frozen=True, array_like=True, gc=False):
@@ -268,7 +268,7 @@ class TellRefused(Frame, frozen=True):
     """What the client asked for under this number, such as a subscription or a request, was not done, or is over."""
 
     number: Number
-    why: Why
+    why: RefusalCode
     reason: Text
 
 
@@ -290,7 +290,7 @@ class TellDenied(Frame, frozen=True):
 
     timestamp: U64
     sequence: U32
-    why: Why
+    why: RefusalCode
     reason: Text
 
 
@@ -330,6 +330,7 @@ class TellUnanswered(Frame, frozen=True):
 
     number: Number
     answers: U32
+    why: RefusalCode
     reason: Text
 
 
@@ -343,7 +344,7 @@ class TellAdvertRefused(Frame, frozen=True):
     """It was not taken, or there was none."""
 
     name: AdvertName
-    why: Why
+    why: RefusalCode
     reason: Text
 
 
@@ -390,11 +391,16 @@ class TellRedirect(Frame, frozen=True):
 class Farewell(Frame, frozen=True):
     """The last frame of a conversation, from either side: why it ends."""
 
-    why: Literal["bye", "denied", "protocol", "limit", "slow", "closing"]
+    why: RefusalCode
     reason: Text = ""
 
 
 assert FANOUTS == (32, 64)
+
+
+def code_of(last: Farewell | Goodbye) -> RefusalCode | None:
+    """Why the peer ended the conversation. A Goodbye, with which a door ends a link, carries no code."""
+    return last.why if isinstance(last, Farewell) else None
 
 
 def _check_shown(places: tuple[Places, ...]) -> None:

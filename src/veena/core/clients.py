@@ -25,7 +25,7 @@ from veena.core.addressee import AddresseeEngine
 from veena.core.fitness import Fitness
 from veena.core.numbered import Numbered
 from veena.core.want import Want, add_profile, create_engine, make_want, reach_want, remove_profile
-from veena.errors import InvalidEvent, LocalProtocolError
+from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event, check_client_id
 from veena.matching.engine import Constraint, Engine
 
@@ -103,7 +103,8 @@ class Clients:
         if session in self._sessions:
             raise LocalProtocolError(f"session {session} is open already: give each conversation a number of its own")
         if len(self._sessions) >= MAX_SESSIONS:
-            raise LocalProtocolError(f"this broker has {MAX_SESSIONS} sessions: try another one")
+            reason = f"this broker has {MAX_SESSIONS} sessions: try another one"
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         try:
             check_client_id(client_id)
         except InvalidEvent as error:

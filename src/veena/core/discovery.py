@@ -158,9 +158,9 @@ class Discovery:
             self._inputs[type(given)](given, now_ns)
         except (LocalProtocolError, InvalidConstraint) as error:
             if isinstance(given, Query):
-                self._effects.append(QueryRefused(given.session, given.number, str(error)))
+                self._effects.append(QueryRefused(given.session, given.number, error.code, str(error)))
             else:
-                self._keeper.replies.tell(AdvertRefused(given.session, given.name, str(error)))
+                self._keeper.replies.tell(AdvertRefused(given.session, given.name, error.code, str(error)))
 
     def client_up(self, session: int, client_id: str) -> None:
         self._clients[session] = client_id

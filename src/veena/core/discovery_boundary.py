@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from veena.address import Address, Unit
+from veena.errors import RefusalCode
 
 #: A property of an advertisement; a column of an answer may also be None, which is NULL.
 Scalar = str | bool | int | float
@@ -79,6 +80,7 @@ class AdvertRefused:
 
     session: int
     name: str
+    why: RefusalCode
     reason: str
 
 
@@ -122,6 +124,7 @@ class QueryRefused:
 
     session: int
     number: int
+    why: RefusalCode
     reason: str
 
 

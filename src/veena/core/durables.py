@@ -40,7 +40,7 @@ from veena.core.log_reader import LogReader
 from veena.core.profiles import Profiles
 from veena.core.want import Want
 from veena.core.whereabouts import INTERNAL
-from veena.errors import LocalProtocolError
+from veena.errors import LocalProtocolError, RefusalCode
 
 #: Durable subscriptions of one broker.
 MAX_DURABLES = 100_000
@@ -146,7 +146,8 @@ class Durables:
         self, given: Subscribe, key: Key, version: int, is_elsewhere: bool, was_accepted: bool, now_ns: int
     ) -> Durable:
         if len(self.all) >= MAX_DURABLES:
-            raise LocalProtocolError(f"this broker keeps {MAX_DURABLES} durable subscriptions already: try another one")
+            reason = f"this broker keeps {MAX_DURABLES} durable subscriptions already: try another one"
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         start = self._log.next_offset
         numbers = [self._number(), self._number()] if is_elsewhere else [self._number()]
         durable = Durable(
@@ -184,7 +185,7 @@ class Durables:
             refused = self._profiles.client(each, now_ns, was_accepted)
             if refused:
                 self._profiles.client(ClientDown(session), now_ns)
-                raise LocalProtocolError(refused[0].reason)
+                raise LocalProtocolError(refused[0].reason, code=refused[0].why)
         self.all[durable.number] = durable
         self._named.setdefault(durable.key, {})[durable.number] = durable
         for inbox in durable.inboxes:
@@ -203,7 +204,7 @@ class Durables:
         new = Subscribe(session, old + 1, given.engine, given.constraint, given.scope)
         refused = self._profiles.client(new, now_ns, replaces=old)
         if refused:
-            raise LocalProtocolError(refused[0].reason)
+            raise LocalProtocolError(refused[0].reason, code=refused[0].why)
         self._profiles.client(Unsubscribe(session, old), now_ns)
         durable.engine, durable.constraint, durable.scope = given.engine, given.constraint, given.scope
         durable.subscription, durable.level = old + 1, 0
@@ -264,7 +265,7 @@ class Durables:
             self.detach(session, subscription, now_ns)
             reason = f"durable subscription {durable.name!r} of {durable.client_id} is read elsewhere now"
             if session >= 0:
-                self._effects.append(ClientRefused(session, subscription, reason))
+                self._effects.append(ClientRefused(session, subscription, RefusalCode.MOVED, reason))
         del self.here[durable.key]
         self._profiles.moved(-durable.number, now_ns)
         self._homes.leave(durable, now_ns)

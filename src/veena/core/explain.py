@@ -36,7 +36,7 @@ from veena.core.router import Router
 from veena.core.settings import MILLISECOND_NS, Settings
 from veena.core.verdict import acceptances, all_hops, handed_to, happenings, judge
 from veena.core.whereabouts import broker_id, everybody_id
-from veena.errors import LocalProtocolError, VeenaError
+from veena.errors import LocalProtocolError, RefusalCode, VeenaError
 from veena.event import MAX_PRIORITY, EventId
 
 #: Questions of one broker's clients at a time: each asks the whole network.
@@ -51,8 +51,6 @@ MAX_ROUNDS = 4
 MAX_AGAIN = 64
 #: Every broker that an event passed remembers it: those who only passed it on send it when it is small.
 SMALL = 4096
-#: Who has not met its own units cannot say who is silent.
-NOT_READY = "this broker does not know yet who there is to be asked"
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +109,7 @@ class Explainer:
         try:
             question = self._question(given, now_ns)
         except LocalProtocolError as error:
-            self._effects.append(ExplainRefused(given.session, given.number, str(error)))
+            self._effects.append(ExplainRefused(given.session, given.number, error.code, str(error)))
             return
         self._send(question, now_ns)
 
@@ -119,13 +117,16 @@ class Explainer:
         if not self._is_attached(given.session):
             raise LocalProtocolError(f"session {given.session} is not open")
         if not self.may_explain(given.session):
-            raise LocalProtocolError("this client may not ask what became of events: give it the right to explain")
-        if not self._is_ready():
-            raise LocalProtocolError(f"{NOT_READY}: ask again in a moment, or another broker")
+            reason = "this client may not ask what became of events: give it the right to explain"
+            raise LocalProtocolError(reason, code=RefusalCode.DENIED)
+        if not self._is_ready():  # a broker that has not met its own units cannot say which of them are silent
+            reason = "this broker does not know yet who there is to be asked: ask again in a moment, or another broker"
+            raise LocalProtocolError(reason, code=RefusalCode.STARTING)
         if not 0 < given.deadline_ms <= MAX_DEADLINE_MS:
             raise LocalProtocolError(f"deadline {given.deadline_ms} ms: use 1 to {MAX_DEADLINE_MS}")
         if len(self._open) >= MAX_OPEN:
-            raise LocalProtocolError(f"{MAX_OPEN} questions wait for answers here already: ask again in a moment")
+            reason = f"{MAX_OPEN} questions wait for answers here already: ask again in a moment"
+            raise LocalProtocolError(reason, code=RefusalCode.BUSY)
         wait_ns = given.deadline_ms * MILLISECOND_NS
         return _Question(given, now_ns + wait_ns, now_ns + wait_ns // 2, [_key(given.event_id)])
 

@@ -10,6 +10,7 @@ from enum import Enum
 
 from veena.address import Address, Unit
 from veena.core.event_frame import EventFrame
+from veena.errors import RefusalCode
 from veena.event import EventId
 
 # --- inputs ---
@@ -185,6 +186,7 @@ class ExplainRefused:
 
     session: int
     number: int
+    why: RefusalCode
     reason: str
 
 

@@ -40,6 +40,7 @@ from veena.core.plain_way import PlainWay
 from veena.core.pressure import Pressure
 from veena.core.router import Router
 from veena.core.settings import READ_BATCH, Settings
+from veena.errors import RefusalCode
 from veena.event import Event
 
 #: Events of one unit that are on their way at once.
@@ -145,10 +146,10 @@ class Origin:
         """Whether a unit still has to be sent what lies there in the log, or it is on its way."""
         return self.is_parked(bit, lane, offset) or offset in self._open.get((bit, lane), ())
 
-    def refuse(self, session: int, frame: EventFrame, reason: str) -> None:
+    def refuse(self, session: int, frame: EventFrame, why: RefusalCode, reason: str) -> None:
         """Tell a publisher that its event is not accepted."""
         self._refused += 1
-        self._effects.append(PublishRefused(session, frame.told_id, reason))
+        self._effects.append(PublishRefused(session, frame.told_id, why, reason))
 
     # --- the log ---
 
@@ -314,7 +315,7 @@ class Origin:
             for frame in frames if pending.session is not None else ():
                 assert pending.session is not None
                 reason = f"this broker's disk did not take it: {pending.failed}; try another broker"
-                self.refuse(pending.session, frame, reason)
+                self.refuse(pending.session, frame, RefusalCode.STORE, reason)
 
     def _widen(self, pending: Pending, now_ns: int) -> bool:
         """Whether more units want an event than when it came: it was promised to them if they were acknowledged before

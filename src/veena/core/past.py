@@ -36,7 +36,7 @@ from veena.core.session_boundary import CaughtUp
 from veena.core.settings import READ_BATCH, Settings
 from veena.core.want import KINDS, create_engine, keyed_want
 from veena.core.whereabouts import broker_id, everybody_id
-from veena.errors import InvalidConstraint, InvalidEvent, LocalProtocolError, VeenaError
+from veena.errors import InvalidConstraint, InvalidEvent, LocalProtocolError, RefusalCode, VeenaError
 from veena.matching.engine import Engine
 
 #: Subscriptions of one broker that wait for their past, and questions of others that are being answered.
@@ -108,7 +108,8 @@ class Pasts:
     def check_room(self, given: Subscribe) -> None:
         if len(self._asked) >= MAX_OPEN:
             raise LocalProtocolError(
-                f"subscription {given.subscription} with a past: {MAX_OPEN} wait for theirs already; try again soon"
+                f"subscription {given.subscription} with a past: {MAX_OPEN} wait for theirs already; try again soon",
+                code=RefusalCode.BUSY,
             )
 
     def active(self, found: Sequence[Active], now_ns: int) -> None:

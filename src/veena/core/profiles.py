@@ -106,7 +106,7 @@ class Profiles:
             else:
                 want = self._client(given, now_ns)
         except (LocalProtocolError, InvalidConstraint) as error:
-            return [ClientRefused(given.session, subscription, str(error))]
+            return [ClientRefused(given.session, subscription, error.code, str(error))]
         if self.records.is_on:
             self.records.client(given, None if want is None else want.asked, now_ns)
         return []

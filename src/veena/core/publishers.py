@@ -29,7 +29,7 @@ from veena.core.profiles import Profiles
 from veena.core.router import Router
 from veena.core.settings import Settings
 from veena.core.whereabouts import is_internal
-from veena.errors import InvalidEvent
+from veena.errors import InvalidEvent, RefusalCode
 
 #: What a session's events were like, as far as it is remembered who gets them.
 MAX_GRANTS = 1024
@@ -88,8 +88,8 @@ class Publishers:
 
     # --- events ---
 
-    def publish(self, given: Publish, now_ns: int) -> bool:
-        """Take an event in, or say why not and return False."""
+    def publish(self, given: Publish, now_ns: int) -> RefusalCode | None:
+        """Take an event in, or refuse it to its publisher; the code of the refusal."""
         frame = given.frame
         receivers = None if frame.reliable else self._short_way(given.session, frame, None, {}, now_ns)
         if receivers is None:
@@ -97,7 +97,7 @@ class Publishers:
         self._effects.append(Accepted(given.session, frame.id))
         if receivers:
             self._effects.append(Deliver(self._stamped(frame, self._router.me), receivers))
-        return True
+        return None
 
     def publish_batch(self, given: PublishBatch, now_ns: int) -> None:
         """The same for many; nobody waits to hear that a best-effort event was accepted, so that is not said."""
@@ -221,10 +221,11 @@ class Publishers:
         self._origin.accepted += burst.count
         return True
 
-    def _long_way(self, session: int, frame: EventFrame, now_ns: int) -> bool:
+    def _long_way(self, session: int, frame: EventFrame, now_ns: int) -> RefusalCode | None:
         try:
             if not self._profiles.is_ready:
-                raise InvalidEvent("this broker does not know yet who wants what: publish again in a moment")
+                reason = "this broker does not know yet who wants what: publish again in a moment"
+                raise InvalidEvent(reason, code=RefusalCode.STARTING)
             self._check(session, frame)
             decision = self._decisions.of(frame, self._origin_bytes)
             if decision.to and any(map(is_internal, decision.to)):
@@ -233,8 +234,8 @@ class Publishers:
             if fault:
                 raise InvalidEvent(f"event {frame.id}: {fault}")
         except InvalidEvent as error:
-            self._origin.refuse(session, frame, str(error))
-            return False
+            self._origin.refuse(session, frame, error.code, str(error))
+            return error.code
         frame = self._stamped(frame, self._decisions.wanted(decision, self._host) | self._router.me)
         if frame.reliable:
             self._origin.append(session, frame, now_ns)
@@ -243,7 +244,7 @@ class Publishers:
             self._effects.append(Accepted(session, frame.id))
             self._origin.note(Entry(0, frame, now_ns), What.ACCEPTED, now_ns)
             self._router.pass_on(frame, now_ns)
-        return True
+        return None
 
     def _check(self, session: int, frame: EventFrame) -> None:
         client_id, publisher, incarnation = self._publishers.get(session, ("", b"", -1))
@@ -260,5 +261,5 @@ class Publishers:
         if frame.reliable:
             reason = self._origin.why_not_now(session)
             if reason is not None:
-                raise InvalidEvent(f"event {frame.id}: {reason}; publish it later")
+                raise InvalidEvent(f"event {frame.id}: {reason}; publish it later", code=RefusalCode.BUSY)
         self._latest[lane] = place

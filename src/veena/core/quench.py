@@ -27,7 +27,7 @@ from veena.core.boundary import ClientRefused, Effect
 from veena.core.profiles import Profiles
 from veena.core.service_boundary import AskWanted, Unwatch, Wanted
 from veena.core.settings import Settings
-from veena.errors import InvalidEvent, LocalProtocolError
+from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event
 
 #: Events that one session and one broker watch, and how long what engines see of one may be: 64 MiB in all.
@@ -78,7 +78,7 @@ class Quench:
         try:
             event = self._event(given, key)
         except (InvalidEvent, LocalProtocolError) as error:
-            self._effects.append(ClientRefused(given.session, None, f"watch {given.number}: {error}"))
+            self._effects.append(ClientRefused(given.session, None, error.code, f"watch {given.number}: {error}"))
             return
         if not self._events:
             self._state = self._present()
@@ -94,7 +94,8 @@ class Quench:
         if key not in self._events and (len(numbers) >= MAX_WATCHES_OF_SESSION or len(self._events) >= MAX_WATCHES):
             raise LocalProtocolError(
                 f"this session watches {len(numbers)} events, its broker {len(self._events)}: at most"
-                f" {MAX_WATCHES_OF_SESSION} and {MAX_WATCHES}; unwatch some"
+                f" {MAX_WATCHES_OF_SESSION} and {MAX_WATCHES}; unwatch some",
+                code=RefusalCode.LIMIT,
             )
         if given.frame.matching_length > MAX_SECTION:
             raise InvalidEvent(

@@ -25,7 +25,7 @@ from veena.core.discovery_boundary import Answer
 from veena.core.discovery_frames import Found, FoundRow, QueryPart
 from veena.core.map import NetworkMap
 from veena.core.settings import MILLISECOND_NS
-from veena.errors import LocalProtocolError, RemoteProtocolError
+from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError
 
 #: Queries that wait for answers: of one session, and of all.
 MAX_OPEN_OF_SESSION = 64
@@ -87,7 +87,9 @@ class Questions:
         if any(each.number == number for each in mine):
             raise LocalProtocolError(f"query {number} is open already: give each query a number of its own")
         if len(mine) >= MAX_OPEN_OF_SESSION or len(self._open) >= MAX_OPEN:
-            raise LocalProtocolError(f"too many open queries ({len(mine)} of this session): wait for their answers")
+            reason = f"too many open queries ({len(mine)} of this session): wait for their answers"
+            is_own = len(mine) >= MAX_OPEN_OF_SESSION
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT if is_own else RefusalCode.BUSY)
         self._last += 1
         self._open[self._last] = _Open(session, number, query, now_ns + deadline_ms * MILLISECOND_NS)
         return self._last

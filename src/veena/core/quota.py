@@ -55,7 +55,7 @@ from veena.core.map import NetworkMap
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.speaker import Speakers
 from veena.core.want import FORMER, SELECTOR, TOPIC, Want, key_of, unreadable
-from veena.errors import LocalProtocolError
+from veena.errors import LocalProtocolError, RefusalCode
 
 #: A want that its unit has not told after so long is covered there, or the speaker is out of reach.
 SETTLED_NS = 10 * SECOND_NS
@@ -101,7 +101,7 @@ class Quota:
         for level in self._full(want.scope):
             if not (self._makes_room(level, displaced) or (level > 0 and self._has(level, want, True))):
                 self.refused += 1
-                raise LocalProtocolError(self._reason(level, want))
+                raise LocalProtocolError(self._reason(level, want), code=RefusalCode.LIMIT)
 
     def _draw_near(self, now_ns: int) -> None:
         """Look for what the units have not told yet, where that may matter now."""

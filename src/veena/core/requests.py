@@ -22,7 +22,7 @@ from veena.core.event_frame import EventFrame
 from veena.core.session_boundary import Request, Unanswered
 from veena.core.settings import MILLISECOND_NS
 from veena.core.whereabouts import MARK, reply_id
-from veena.errors import InvalidEvent, LocalProtocolError
+from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event
 
 #: Requests of one session that wait for answers.
@@ -49,7 +49,7 @@ class Requests:
         host: Address,
         effects: list[Effect],
         chance: Callable[[int], int],
-        publish: Callable[[Publish, int], bool],
+        publish: Callable[[Publish, int], RefusalCode | None],
         is_wanted: Callable[[Event], bool],
     ) -> None:
         self._host = host
@@ -87,7 +87,8 @@ class Requests:
         pending = self._pending.setdefault(given.session, {})
         if given.number in pending or len(pending) >= MAX_PENDING:
             raise LocalProtocolError(
-                f"request {given.number}: the number is in use, or {MAX_PENDING} requests wait for answers already"
+                f"request {given.number}: the number is in use, or {MAX_PENDING} requests wait for answers already",
+                code=RefusalCode.INVALID if given.number in pending else RefusalCode.LIMIT,
             )
         try:
             event = given.frame.event()
@@ -98,12 +99,15 @@ class Requests:
                 f"request {given.number}: its headers must hold {REPLY_TO!r} as it was given, and {CORRELATION!r}"
             )
         if not self._is_wanted(event):
-            self._effects.append(Unanswered(given.session, given.number, 0, "nobody wants it"))
-        elif self._publish(Publish(given.session, given.frame), now_ns):
-            due_ns = now_ns + given.deadline_ms * MILLISECOND_NS
-            pending[given.number] = _Pending(due_ns, given.answers, given.deadline_ms)
-        else:
-            self._effects.append(Unanswered(given.session, given.number, 0, "it was refused"))
+            why = RefusalCode.UNWANTED
+            self._effects.append(Unanswered(given.session, given.number, 0, why, "nobody wants it"))
+            return
+        refused = self._publish(Publish(given.session, given.frame), now_ns)
+        if refused is not None:
+            self._effects.append(Unanswered(given.session, given.number, 0, refused, "it was refused"))
+            return
+        due_ns = now_ns + given.deadline_ms * MILLISECOND_NS
+        pending[given.number] = _Pending(due_ns, given.answers, given.deadline_ms)
 
     def arrived(self, who: str, frame: EventFrame) -> None:
         """An answer; `who` is its place's conversation."""
@@ -125,7 +129,7 @@ class Requests:
             for number, pending in [each for each in found.items() if each[1].due_ns <= now_ns]:
                 del found[number]
                 reason = f"{pending.answers} of {pending.waited_for} answers within {pending.deadline_ms} ms"
-                self._effects.append(Unanswered(session, number, pending.answers, reason))
+                self._effects.append(Unanswered(session, number, pending.answers, RefusalCode.EXPIRED, reason))
 
     def next_wakeup(self) -> int | None:
         return min((each.due_ns for found in self._pending.values() for each in found.values()), default=None)

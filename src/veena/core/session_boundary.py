@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from veena.address import Unit
 from veena.core.event_frame import EventFrame
+from veena.errors import RefusalCode
 
 # --- inputs ---
 
@@ -39,6 +40,7 @@ class Unanswered:
     session: int
     number: int
     answers: int
+    why: RefusalCode
     reason: str
 
 

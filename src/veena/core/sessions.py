@@ -107,7 +107,7 @@ class Sessions:
         try:
             self.requests.request(given, now_ns)
         except LocalProtocolError as error:
-            self._effects.append(Unanswered(given.session, given.number, 0, str(error)))
+            self._effects.append(Unanswered(given.session, given.number, 0, error.code, str(error)))
 
     def _is_wanted(self, event: Event) -> bool:
         """Whether anybody may want an event that is published here."""
@@ -134,7 +134,7 @@ class Sessions:
                 self._plain(given, now_ns)
         except (LocalProtocolError, InvalidConstraint) as error:
             subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
-            self._effects.append(ClientRefused(given.session, subscription, str(error)))
+            self._effects.append(ClientRefused(given.session, subscription, error.code, str(error)))
 
     def _is_taken(self, given: Subscribe) -> bool:
         """Whether its session has a subscription of the same number, ordinary or kept."""

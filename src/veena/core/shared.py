@@ -393,7 +393,7 @@ class Shared:
                     self._seek(number, member, now_ns)
                 except LocalProtocolError as error:
                     self._drop(number, member)
-                    self._effects.append(ClientRefused(member.session, member.subscription, str(error)))
+                    self._effects.append(ClientRefused(member.session, member.subscription, error.code, str(error)))
         for group in list(self._groups.values()):
             for key, place in list(group.members.items()):
                 if key[0] != self._host and now_ns >= place.heard_ns + GONE_NS:

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from veena.core.advert import KEPT_LEASE_MS, AdvertId, id_of, is_withdrawal, withdrawal, withdrawn_until
 from veena.core.discovery_frames import MAX_PAGE_BYTES, MAX_PAGE_ITEMS, Advertisement, Removal, Shelf
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
-from veena.errors import LocalProtocolError
+from veena.errors import LocalProtocolError, RefusalCode
 
 #: Advertisements of one client, and of all clients of one broker.
 MAX_OF_CLIENT = 4096
@@ -81,9 +81,11 @@ class OwnShelf:
         key = id_of(advert)
         owned = self._of_client.get(advert.client, {})
         if key not in owned and len(owned) >= MAX_OF_CLIENT:
-            raise LocalProtocolError(f"{advert.client} has {MAX_OF_CLIENT} advertisements here: withdraw some")
+            reason = f"{advert.client} has {MAX_OF_CLIENT} advertisements here: withdraw some"
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         if key not in self._adverts and len(self._adverts) >= MAX_ON_SHELF:
-            raise LocalProtocolError(f"this broker has {MAX_ON_SHELF} advertisements: try another one")
+            reason = f"this broker has {MAX_ON_SHELF} advertisements: try another one"
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         self._of_client.setdefault(advert.client, {})[key] = None
         self._withdrawn.pop(key, None)
         before = self._adverts.pop(key, None)

@@ -34,7 +34,7 @@ from veena.core.origin import Origin
 from veena.core.profiles import Profiles
 from veena.core.router import Router
 from veena.core.stage_boundary import ReleaseStaged, StagedHeld, StagedReleased, Unstaged
-from veena.errors import InvalidEvent
+from veena.errors import InvalidEvent, RefusalCode
 
 #: The session that released rows belong to: nobody's, since those of clients begin with 1.
 NOBODY = 0
@@ -101,11 +101,11 @@ class Releases:
         try:
             decision = self._decisions.of(frame, self._origin_bytes)
         except InvalidEvent as error:
-            self._origin.refuse(NOBODY, frame, str(error))
+            self._origin.refuse(NOBODY, frame, error.code, str(error))
             return None
         fault = self._decisions.fault(decision)
         if fault:
-            self._origin.refuse(NOBODY, frame, fault)
+            self._origin.refuse(NOBODY, frame, RefusalCode.INVALID, fault)
             return None
         return decision
 

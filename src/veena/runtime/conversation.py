@@ -15,10 +15,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from veena.address import Unit
-from veena.core.boundary import AcceptedRun, ClientDown, ClientUp, Had, Input, Welcome
+from veena.core.boundary import AcceptedRun, ClientDown, ClientUp, Had, Input, PublishRefused, Welcome
 from veena.core.client_frames import (
     AskRequest,
     AskWatch,
@@ -27,10 +27,11 @@ from veena.core.client_frames import (
     Farewell,
     Last,
     TellAccepted,
+    TellAdvertRefused,
     TellDenied,
     TellRedirect,
     TellRefused,
-    Why,
+    TellUnanswered,
     runs_of,
     shown,
 )
@@ -41,10 +42,11 @@ from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.event_id import Place
 from veena.core.frames import MAX_RANGES, MAX_REASON, Frame
 from veena.core.service_boundary import SessionClear, SessionClogged
+from veena.core.session_boundary import Unanswered
 from veena.core.settings import Settings
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import VERSION, VERSION_LOW
-from veena.errors import AccessDenied, InvalidEvent, RemoteProtocolError, VeenaError
+from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocolError, VeenaError
 from veena.event import EventId
 from veena.runtime.access_events import AccessEvents, Action
 from veena.runtime.limits import Bucket, Limits
@@ -62,11 +64,8 @@ HELLO_PATIENCE_S = 10.0
 MISSED_HEARTBEATS = 3
 #: A client that takes nothing of what waits for it for so long is gone as well.
 READ_PATIENCE_S = 60.0
-#: How the core's refusals of events end that are over soon, and those of the disk.
-BUSY = ("publish again in a moment", "publish it later")
-DISK = "try another broker"
-
-Ending = Literal["bye", "denied", "protocol", "limit", "slow", "closing"]
+#: A conversation that ends for one of these ends as it should: nobody need look into it.
+ORDERLY = (RefusalCode.BYE, RefusalCode.CLOSING)
 
 logger = logging.getLogger("veena.clients")
 
@@ -225,10 +224,10 @@ class Conversation:
                     self._spend(events, len(data))
         except RemoteProtocolError as error:
             house.at_fault += 1
-            self.end("protocol", error.reply)
+            self.end(RefusalCode.PROTOCOL, error.reply)
         except VeenaError as error:
             house.at_fault += 1
-            self.end("protocol", str(error))
+            self.end(RefusalCode.PROTOCOL, str(error))
         finally:
             house.finish()
 
@@ -287,7 +286,7 @@ class Conversation:
 
     def _lose(self, reason: str) -> None:
         self.house.lost += 1
-        self.end("slow", reason, lost=True)
+        self.end(RefusalCode.SLOW, reason, lost=True)
         self.stream.abort(reason)
 
     def has_ended(self) -> bool:
@@ -317,7 +316,7 @@ class Conversation:
         if house.elsewhere is not None:
             if house.elsewhere:
                 self.say(TellRedirect(house.elsewhere, "this broker stops"))
-            self.end("closing", "this broker stops: go to another one")
+            self.end(RefusalCode.CLOSING, "this broker stops: go to another one")
         elif house.users.is_open:
             self._attach(house.users.anybody(hello))
         else:
@@ -330,7 +329,7 @@ class Conversation:
         except AccessDenied as error:
             self.house.refused += 1
             self._tell_refused("attach", str(error), hello.user)
-            self.end("denied", str(error))
+            self.end(RefusalCode.DENIED, str(error))
             return
         if self._is_over:
             return
@@ -338,7 +337,7 @@ class Conversation:
         try:
             self._attach(principal)
         except VeenaError as error:
-            self.end("protocol", str(error))
+            self.end(RefusalCode.PROTOCOL, str(error))
         finally:
             self.house.finish()
         self._release("checking")
@@ -350,7 +349,7 @@ class Conversation:
         count = house.by_principal.get(principal.name, 0)
         if count >= limits.connections:
             house.refused += 1
-            self.end("limit", f"{principal.name!r} has {count} connections already: close one first")
+            self.end(RefusalCode.LIMIT, f"{principal.name!r} has {count} connections already: close one first")
             return
         self.principal_name, self.rights, self.clearances = principal.name, principal.rights, principal.clearances
         self.category = principal.category
@@ -407,15 +406,15 @@ class Conversation:
 
     # --- the end ---
 
-    def end(self, why: Ending, reason: str, lost: bool = False) -> None:
+    def end(self, why: RefusalCode, reason: str, lost: bool = False) -> None:
         """Close the conversation and say why."""
         if self._is_over:
             return
-        if why not in ("bye", "closing"):
+        if why not in ORDERLY:
             self.house.log.noise("a conversation is ended", client=self.name, why=why, reason=reason)
         self.write_out()
         self.stream.write((encode(Farewell(why, reason[:MAX_REASON]), 0),))
-        self._leave(lost, reason, dismissed=why == "closing")
+        self._leave(lost, reason, dismissed=why is RefusalCode.CLOSING)
         self.stream.close(reason)
 
     def _leave(self, lost: bool, reason: str, dismissed: bool = False) -> None:
@@ -504,20 +503,19 @@ class Conversation:
         if was_empty and self._accepted:
             self.house.dirty(self)
 
-    def denied(self, event_id: EventId, reason: str) -> None:
-        self.unaccepted.pop((event_id.timestamp, event_id.sequence), None)
-        why: Why = "busy" if reason.endswith(BUSY) else "store" if reason.endswith(DISK) else "invalid"
-        self.refuse_event(event_id.timestamp, event_id.sequence, why, reason)
+    def denied(self, effect: PublishRefused) -> None:
+        self.unaccepted.pop((effect.id.timestamp, effect.id.sequence), None)
+        self.refuse_event(effect.id.timestamp, effect.id.sequence, effect.why, effect.reason)
 
-    def refuse_event(self, timestamp: int, sequence: int, why: Why, reason: str) -> None:
+    def refuse_event(self, timestamp: int, sequence: int, why: RefusalCode, reason: str) -> None:
         self.house.log.noise("an event is refused", client=self.name, why=why, reason=reason)
-        if why == "denied":
+        if why is RefusalCode.DENIED:
             self._tell_refused("publish", reason)
         self.say(TellDenied(timestamp, sequence, why, reason[:MAX_REASON]))
 
-    def refuse(self, number: int, why: Why, reason: str) -> None:
+    def refuse(self, number: int, why: RefusalCode, reason: str) -> None:
         self.house.log.noise("a wish is refused", client=self.name, why=why, reason=reason)
-        if why == "denied":
+        if why is RefusalCode.DENIED:
             self._tell_refused("ask", reason)
         self.say(TellRefused(number, why, reason[:MAX_REASON]))
 
@@ -525,11 +523,16 @@ class Conversation:
         if self.house.access is not None:
             self.house.access.refused(self.client_id, user or self.principal_name, action, reason)
 
-    def subscription_refused(self, number: int, reason: str) -> None:
-        """It was not made, or it is elsewhere now."""
-        is_durable = self.is_durable(number)
+    def refuse_advert(self, name: str, why: RefusalCode, reason: str) -> None:
+        self.say(TellAdvertRefused(name, why, reason[:MAX_REASON]))
+
+    def unanswered(self, effect: Unanswered) -> None:
+        self.say(TellUnanswered(effect.number, effect.answers, effect.why, effect.reason[:MAX_REASON]))
+
+    def subscription_refused(self, number: int, why: RefusalCode, reason: str) -> None:
+        """The subscription was not made, or another broker has it now."""
         self.subscriptions.discard(number)
-        self.refuse(number, "moved" if is_durable and "read elsewhere" in reason else "invalid", reason)
+        self.refuse(number, why, reason)
 
     def is_durable(self, number: int) -> bool:
         return self.subscriptions.is_durable(number)

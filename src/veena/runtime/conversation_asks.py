@@ -28,7 +28,6 @@ from veena.core.client_frames import (
     FoundRow,
     Pause,
     Resume,
-    TellAdvertRefused,
     TellAnswer,
     shown,
 )
@@ -36,12 +35,12 @@ from veena.core.digest import ANY_STRUCTURED, required_atoms
 from veena.core.discovery_boundary import Advertise, Answer, FoundAdvert, Query, Withdraw
 from veena.core.event_burst import EventBurst
 from veena.core.event_frame import PRIORITY_MASK, RELIABLE, EventFrame
-from veena.core.frames import MAX_REASON, Frame, Goodbye, Heartbeat
+from veena.core.frames import Frame, Goodbye, Heartbeat
 from veena.core.service_boundary import AskWanted, Unwatch
 from veena.core.session_boundary import Request
 from veena.core.want import SUBSCRIBED, make_want
 from veena.core.wire_faults import DECODE_ERRORS, explain
-from veena.errors import InvalidConstraint, InvalidEvent, RemoteProtocolError
+from veena.errors import InvalidConstraint, InvalidEvent, RefusalCode, RemoteProtocolError
 from veena.event import EventId
 from veena.matching.engine import Constraint
 from veena.runtime.conversation import Conversation, Handlers, had_of
@@ -66,17 +65,19 @@ def publish(who: Conversation, frame: EventFrame) -> None:
         _watch(who, about.number, frame)
         return
     place = (frame.timestamp, frame.sequence)
+    why = RefusalCode.DENIED
     refused = None if who.rights is None else _denied(who, frame)
     if refused is None and frame.reliable:
         if len(who.unaccepted) >= who.limits.unaccepted:
+            why = RefusalCode.LIMIT
             refused = f"{len(who.unaccepted)} reliable events are not accepted yet: wait for some of them"
         else:
             who.unaccepted[place] = None
     if refused is not None:
         if type(about) is AskRequest:
-            who.refuse(about.number, "denied" if who.rights is not None else "limit", refused)
+            who.refuse(about.number, why, refused)
         else:
-            who.refuse_event(*place, "denied" if who.rights is not None else "limit", refused)
+            who.refuse_event(*place, why, refused)
     elif type(about) is AskRequest:
         who.give(Request(who.session, about.number, frame, about.deadline_ms, about.answers))
     else:
@@ -158,12 +159,14 @@ def _about(who: Conversation, frame: AskRequest | AskWatch) -> None:
 
 def _watch(who: Conversation, number: int, frame: EventFrame) -> None:
     if who.rights is not None and not who.rights.allows("watch"):
-        who.refuse(number, "denied", f"the rights of {who.principal_name!r} do not allow to watch what is wanted")
+        who.refuse(
+            number, RefusalCode.DENIED, f"the rights of {who.principal_name!r} do not allow to watch what is wanted"
+        )
         return
     try:
         frame.event()
     except InvalidEvent as error:
-        who.refuse(number, "invalid", str(error))
+        who.refuse(number, RefusalCode.INVALID, str(error))
     else:
         who.give(AskWanted(who.session, number, frame))
 
@@ -176,15 +179,17 @@ def _subscribe(who: Conversation, frame: AskSubscribe) -> None:
     try:
         constraint: Constraint = _constraint.decode(frame.constraint)
     except DECODE_ERRORS as error:
-        who.refuse(number, "invalid", f"constraint of subscription {number}: {error}")
+        who.refuse(number, RefusalCode.INVALID, f"constraint of subscription {number}: {error}")
         return
     if len(who.subscriptions) >= who.limits.subscriptions:
-        who.refuse(number, "limit", f"{len(who.subscriptions)} subscriptions: more are not allowed to this client")
+        who.refuse(
+            number, RefusalCode.LIMIT, f"{len(who.subscriptions)} subscriptions: more are not allowed to this client"
+        )
         return
     scope = frame.scope or levels
     denied = _may_not_subscribe(who, frame.engine, constraint, scope)
     if denied is not None:
-        who.refuse(number, "denied", denied)
+        who.refuse(number, RefusalCode.DENIED, denied)
         return
     is_new = number not in who.subscriptions
     if is_new:
@@ -250,14 +255,14 @@ def _advertise(who: Conversation, frame: AskAdvertise) -> None:
     scope = frame.scope or who.house.settings.levels
     if who.rights is not None and not (who.rights.allows("advertise") and (scope == 1 or who.rights.allows("wide"))):
         reason = f"the rights of {who.principal_name!r} do not allow to advertise that far"
-        who.say(TellAdvertRefused(frame.name, "denied", reason))
+        who.refuse_advert(frame.name, RefusalCode.DENIED, reason)
         return
     try:
         properties = _properties.decode(frame.properties) if frame.properties else {}
         xml = (str(frame.xml, "utf-8") if frame.is_text else frame.xml) if frame.xml else None
     except DECODE_ERRORS as error:
         reason = f"advertisement {frame.name!r}: {explain(error, AskAdvertise)}"
-        who.say(TellAdvertRefused(frame.name, "invalid", reason[:MAX_REASON]))
+        who.refuse_advert(frame.name, RefusalCode.INVALID, reason)
         return
     who.give(Advertise(who.session, frame.name, scope, properties, xml, frame.lease_ms / 1000))
 
@@ -269,7 +274,9 @@ def _withdraw(who: Conversation, frame: AskWithdraw) -> None:
 def _query(who: Conversation, frame: AskQuery) -> None:
     realm = frame.realm or who.house.settings.levels
     if who.rights is not None and not (who.rights.allows("query") and (realm == 1 or who.rights.allows("wide"))):
-        who.refuse(frame.number, "denied", f"the rights of {who.principal_name!r} do not allow to ask that far")
+        who.refuse(
+            frame.number, RefusalCode.DENIED, f"the rights of {who.principal_name!r} do not allow to ask that far"
+        )
         return
     namespaces = dict(frame.namespaces)
     who.give(
@@ -336,13 +343,13 @@ def _of_tables(who: Conversation, frame: Any) -> None:
     """A reader's question about the broker's tables."""
     tables = who.house.tables
     if tables is None:
-        who.refuse(frame.number, "invalid", "this broker shows its tables to nobody: it has no store")
+        who.refuse(frame.number, RefusalCode.INVALID, "this broker shows its tables to nobody: it has no store")
     else:
         tables.ask(who, frame)
 
 
 def _farewell(who: Conversation, frame: Farewell | Goodbye) -> None:
-    who.end("bye", frame.reason, lost=isinstance(frame, Farewell) and frame.why != "bye")
+    who.end(RefusalCode.BYE, frame.reason, lost=isinstance(frame, Farewell) and frame.why is not RefusalCode.BYE)
 
 
 _OF_FRAME: dict[type[Frame], Callable[[Conversation, Any], None]] = {

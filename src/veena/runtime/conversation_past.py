@@ -31,7 +31,7 @@ from veena.core.event_frame import EventFrame
 from veena.core.explain_boundary import Explain, Explained, ExplainRefused, Handed, Hop, Trace, Traced
 from veena.core.frames import Frame
 from veena.core.want import SUBSCRIBED
-from veena.errors import InvalidEvent
+from veena.errors import InvalidEvent, RefusalCode
 from veena.event import EventId
 from veena.runtime.conversation import Conversation
 from veena.runtime.moving import move
@@ -41,8 +41,6 @@ PAGE_BYTES = 128 << 10
 #: Units of one hop in the way of an explanation, and subscriptions of one delivery: what people look at.
 MAX_SHOWN_UNITS = 32
 MAX_SHOWN_SUBSCRIPTIONS = 256
-#: How the core's refusals end that are over soon.
-SOON = ("in a moment", "another broker")
 
 #: The name of a unit, if the network file gives it one.
 LabelOf = Callable[[Unit], str | None]
@@ -66,18 +64,20 @@ def _explain(who: Conversation, frame: AskExplain) -> None:
 def _may_explain(who: Conversation, number: int, what: str) -> bool:
     if who.rights is None or who.rights.allows("explain"):
         return True
-    who.refuse(number, "denied", f"the rights of {who.principal_name!r} do not allow to ask {what}: allow 'explain'")
+    who.refuse(
+        number, RefusalCode.DENIED, f"the rights of {who.principal_name!r} do not allow to ask {what}: allow 'explain'"
+    )
     return False
 
 
 def _report(who: Conversation, frame: AskReport) -> None:
     if who.rights is not None and not who.rights.allows("status"):
         reason = f"the rights of {who.principal_name!r} do not allow to ask how a broker is doing: allow 'status'"
-        who.refuse(frame.number, "denied", reason)
+        who.refuse(frame.number, RefusalCode.DENIED, reason)
         return
     report = who.house.reports.get(frame.what)
     if report is None:
-        who.refuse(frame.number, "invalid", f"this broker makes no report of its {frame.what}")
+        who.refuse(frame.number, RefusalCode.INVALID, f"this broker makes no report of its {frame.what}")
         return
     data = report()
     starts = range(0, max(len(data), 1), MAX_REPORT)
@@ -96,7 +96,7 @@ ASKS: dict[type[Frame], Callable[[Conversation, Any], None]] = {
 
 
 def refused(who: Conversation, effect: ExplainRefused) -> None:
-    who.refuse(effect.number, "busy" if effect.reason.endswith(SOON) else "invalid", effect.reason)
+    who.refuse(effect.number, effect.why, effect.reason)
 
 
 def traced(who: Conversation, effect: Traced) -> None:
@@ -127,7 +127,7 @@ def _may_read(who: Conversation, number: int, frame: EventFrame | None) -> bool:
     else:
         may = any(who.rights.may_read(event, engine) for engine in SUBSCRIBED)
     if not may:
-        who.refuse(number, "denied", f"the rights of {who.principal_name!r} do not allow to read this event")
+        who.refuse(number, RefusalCode.DENIED, f"the rights of {who.principal_name!r} do not allow to read this event")
     return may
 
 

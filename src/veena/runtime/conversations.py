@@ -40,11 +40,9 @@ from veena.core.client_frames import (
     Resume,
     TellActive,
     TellAdvertised,
-    TellAdvertRefused,
     TellCaughtUp,
     TellDropped,
     TellRedirect,
-    TellUnanswered,
     TellWanted,
 )
 from veena.core.client_frames import Pause as PauseFrame
@@ -68,6 +66,7 @@ from veena.core.service_boundary import Resume as ResumeEffect
 from veena.core.session_boundary import CaughtUp, Unanswered
 from veena.core.settings import Settings
 from veena.core.wire import encode
+from veena.errors import RefusalCode
 from veena.runtime.access_events import AccessEvents
 from veena.runtime.conversation import Conversation, Gives, Tables
 from veena.runtime.conversation_asks import REQUESTS, answer_frames
@@ -165,24 +164,22 @@ class Conversations:
             Welcome: Conversation.welcomed,
             Accepted: lambda who, effect: who.accepted_event(effect.id),
             AcceptedRun: Conversation.accepted_run,
-            PublishRefused: lambda who, effect: who.denied(effect.id, effect.reason),
+            PublishRefused: Conversation.denied,
             ClientRefused: self._refused,
             Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
-            CloseSession: lambda who, effect: who.end("slow", effect.reason),
+            CloseSession: lambda who, effect: who.end(RefusalCode.SLOW, effect.reason),
             Dropped: lambda who, effect: who.say(TellDropped(effect.count)),
             Pause: lambda who, effect: who.say(PauseFrame(effect.reason[:MAX_REASON])),
             ResumeEffect: lambda who, effect: who.say(Resume()),
             Wanted: lambda who, effect: who.say(TellWanted(effect.number, effect.wanted)),
-            Unanswered: lambda who, effect: who.say(
-                TellUnanswered(effect.number, effect.answers, effect.reason[:MAX_REASON])
-            ),
+            Unanswered: Conversation.unanswered,
             CaughtUp: lambda who, effect: who.say(
                 TellCaughtUp(effect.subscription, effect.silent, effect.gone_ns)
             ),
             Advertised: lambda who, effect: who.say(TellAdvertised(effect.name)),
-            AdvertRefused: self._advert_refused,
+            AdvertRefused: lambda who, effect: who.refuse_advert(effect.name, effect.why, effect.reason),
             Answer: lambda who, effect: who.say(*answer_frames(effect)),
-            QueryRefused: lambda who, effect: who.refuse(effect.number, "invalid", effect.reason),
+            QueryRefused: lambda who, effect: who.refuse(effect.number, effect.why, effect.reason),
             **TELLS,
         }  # fmt: skip
 
@@ -193,7 +190,7 @@ class Conversations:
         self._next += 1
         found = Conversation(self, REQUESTS, stream, self._next)
         if len(self.everybody) >= MAX_CONVERSATIONS:
-            found.end("limit", f"this broker has {MAX_CONVERSATIONS} clients: try another one")
+            found.end(RefusalCode.LIMIT, f"this broker has {MAX_CONVERSATIONS} clients: try another one")
             return found
         self.everybody[found.key] = found
         if self._timer is None:
@@ -228,14 +225,14 @@ class Conversations:
         self.elsewhere = tuple(urls[:MAX_URLS])
         for who in list(self.everybody.values()):
             if not self.elsewhere:
-                who.end("closing", reason)
+                who.end(RefusalCode.CLOSING, reason)
             elif who.session:
                 who.say(TellRedirect(self.elsewhere, reason[:MAX_REASON]))
 
     def close(self, reason: str = "this broker stops") -> None:
         """Say goodbye to everybody."""
         for who in list(self.everybody.values()):
-            who.end("closing", reason)
+            who.end(RefusalCode.CLOSING, reason)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -326,12 +323,10 @@ class Conversations:
 
     def _refused(self, who: Conversation, effect: ClientRefused) -> None:
         if effect.subscription is None:
-            who.end("protocol", effect.reason)
+            is_full = effect.why is RefusalCode.LIMIT  # another broker may have room
+            who.end(effect.why if is_full else RefusalCode.PROTOCOL, effect.reason)
             return
-        who.subscription_refused(effect.subscription, effect.reason)
-
-    def _advert_refused(self, who: Conversation, effect: AdvertRefused) -> None:
-        who.say(TellAdvertRefused(effect.name, "invalid", effect.reason[:MAX_REASON]))
+        who.subscription_refused(effect.subscription, effect.why, effect.reason)
 
     # --- the conversations' side ---
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 
-from veena.core.client_frames import Farewell
+from veena.core.client_frames import Farewell, code_of
 from veena.core.frames import MAX_REASON, Goodbye
 from veena.core.locator_frames import AskLocate, Located, TellLocated
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import MAX_CONTROL_FRAME
-from veena.errors import AccessDenied, ConfigError, NotConnected, Refused, RemoteProtocolError, VeenaError
+from veena.errors import AccessDenied, ConfigError, NotConnected, RefusalCode, Refused, RemoteProtocolError, VeenaError
 from veena.runtime.stream import Bytes, Stream
 from veena.runtime.transport_url import Url, parse_url
 from veena.runtime.transports import NO_SECRETS, Secrets, connect
@@ -100,10 +100,10 @@ class _Asking:
             for _, frame in self._decoder.feed(bytes(data)):
                 if isinstance(frame, TellLocated):
                     self.answer.set_result(frame)
-                elif isinstance(frame, Farewell) and frame.why == "denied":
+                elif isinstance(frame, Farewell) and frame.why is RefusalCode.DENIED:
                     self._fail(AccessDenied(frame.reason))
                 elif isinstance(frame, Farewell | Goodbye):
-                    self._fail(Refused(f"{self._url}: {frame.reason}"))
+                    self._fail(Refused(f"{self._url}: {frame.reason}", code=code_of(frame)))
                 else:
                     raise RemoteProtocolError(f"{type(frame).__name__} instead of an answer to where to connect")
                 return

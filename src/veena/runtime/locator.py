@@ -31,7 +31,7 @@ from veena.core.locator_frames import FULL, MAX_BROKER_URLS, MAX_LOAD, AskLocate
 from veena.core.whereabouts import INTERNAL
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import MAX_CONTROL_FRAME, VERSION, VERSION_LOW
-from veena.errors import AccessDenied, ConfigError, VeenaError
+from veena.errors import AccessDenied, ConfigError, RefusalCode, VeenaError
 from veena.runtime.config import Config
 from veena.runtime.conversations import Conversations
 from veena.runtime.driver import Driver
@@ -231,7 +231,7 @@ class Locator:
             self._refused += 1
             url = self._urls[0]
             reason = f"this broker is no locator: connect to {url}, or set [locator] serve = true in its configuration"
-            return Farewell("protocol", reason[:MAX_REASON])
+            return Farewell(RefusalCode.PROTOCOL, reason[:MAX_REASON])
         self._answered += 1
         section = config.tables.locator
         if self._regions is None or self._regions[0] is not section:  # it may have been read again
@@ -303,13 +303,15 @@ class _Visit:
         try:
             frames = self._decoder.feed(bytes(data))
         except VeenaError as error:
-            self._say(Farewell("protocol", str(error)[:MAX_REASON]))
+            self._say(Farewell(RefusalCode.PROTOCOL, str(error)[:MAX_REASON]))
             return
         if not frames:
             return
         question = frames[0][1]
         if not isinstance(question, AskLocate):
-            self._say(Farewell("protocol", f"{type(question).__name__} instead of a question where to connect"))
+            self._say(
+                Farewell(RefusalCode.PROTOCOL, f"{type(question).__name__} instead of a question where to connect")
+            )
             return
         self._is_over = True
         task = asyncio.get_running_loop().create_task(self._answer(question))
@@ -321,9 +323,9 @@ class _Visit:
             await self._locator.may_ask(question, self._stream)
             self._say(self._locator.answer(question, self._stream.ip))
         except AccessDenied as error:
-            self._say(Farewell("denied", str(error)[:MAX_REASON]))
+            self._say(Farewell(RefusalCode.DENIED, str(error)[:MAX_REASON]))
         except VeenaError as error:  # such as an address of this broker that is too long to be told
-            self._say(Farewell("protocol", str(error)[:MAX_REASON]))
+            self._say(Farewell(RefusalCode.PROTOCOL, str(error)[:MAX_REASON]))
 
     def _say(self, frame: TellLocated | Farewell) -> None:
         self._is_over = True

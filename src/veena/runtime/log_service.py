@@ -43,7 +43,7 @@ from veena.core.log_frames import (
 )
 from veena.core.wire import encode
 from veena.core.wire_header import MAX_FRAME
-from veena.errors import InvalidConstraint, StoreError
+from veena.errors import InvalidConstraint, RefusalCode, StoreError
 from veena.runtime.conversation import Conversation
 from veena.runtime.log_columns import block_frames
 from veena.runtime.log_reading import Gap, LogReading, Wanted
@@ -189,20 +189,24 @@ class LogService:
         reader = self._reader(who)
         fault = _fault(frame)
         if fault is not None or frame.number in reader.reads:
-            who.refuse(frame.number, "invalid", fault or f"read {frame.number} is open already: use another number")
+            who.refuse(
+                frame.number, RefusalCode.INVALID, fault or f"read {frame.number} is open already: use another number"
+            )
             return
         if len(reader.reads) >= MAX_READS_EACH:
-            who.refuse(frame.number, "limit", f"{len(reader.reads)} reads of this client are open: end one first")
+            who.refuse(
+                frame.number, RefusalCode.LIMIT, f"{len(reader.reads)} reads of this client are open: end one first"
+            )
             return
         if not self._has_room():
-            who.refuse(frame.number, "busy", f"{len(self._reads)} reads are open here: ask again in a moment")
+            who.refuse(frame.number, RefusalCode.BUSY, f"{len(self._reads)} reads are open here: ask again in a moment")
             return
         try:
             sieve = Sieve(
                 self._codec, frame.topic, frame.selector, frame.tests, who.rights, who.client_id, who.clearances
             )
         except InvalidConstraint as error:
-            who.refuse(frame.number, "invalid", f"selector of read {frame.number}: {error}")
+            who.refuse(frame.number, RefusalCode.INVALID, f"selector of read {frame.number}: {error}")
             return
         wanted = Wanted(frame.table, frame.columns, sieve, frame.tests, frame.max_rows, frame.max_bytes)
         read = _Read(who, frame.number, wanted, frame.start, frame.end, frame.blocks, self._clock())
@@ -224,19 +228,19 @@ class LogService:
     def commit(self, who: Conversation, frame: AskLogCommit) -> None:
         if who.rights is not None and not who.rights.allows("log"):
             reason = f"the rights of {who.principal_name!r} do not allow to say what is kept of the log: allow 'log'"
-            who.refuse(frame.number, "denied", reason)
+            who.refuse(frame.number, RefusalCode.DENIED, reason)
             return
         name = frame.reader if frame.table == "events" else reader_name(frame.table, frame.reader)
         if frame.table == "events" and table_of_reader(name) is not None:
             reason = f"reader {name!r}: names that begin like that are a table's own; choose another"
-            who.refuse(frame.number, "invalid", reason)
+            who.refuse(frame.number, RefusalCode.INVALID, reason)
             return
         readers = self._store.statistics().readers
         if frame.over:
             self._store.forget_reader(name)
         elif name not in readers and len(readers) >= MAX_READERS:
             reason = f"{len(readers)} readers have committed already: end one that reads no more"
-            who.refuse(frame.number, "limit", reason)
+            who.refuse(frame.number, RefusalCode.LIMIT, reason)
             return
         else:
             self._store.commit_reader(name, frame.offset)
@@ -273,12 +277,12 @@ class LogService:
             return True
         if who.rights is not None and not who.rights.allows("log"):
             reason = f"the rights of {who.principal_name!r} do not allow to read {table}, which tell of all clients"
-            who.refuse(number, "denied", f"{reason}: allow 'log'")
+            who.refuse(number, RefusalCode.DENIED, f"{reason}: allow 'log'")
             return False
         if _RECORDS[table] not in self._store.keeps and not self._store.has_records(table):
             needed = '"deliveries" or "all"' if table == "deliveries" else '"all"'
             reason = f"this broker keeps no {table}: set records = {needed} in [store] of its configuration"
-            who.refuse(number, "invalid", f"{reason}, then start it again")
+            who.refuse(number, RefusalCode.INVALID, f"{reason}, then start it again")
             return False
         return True
 
@@ -289,7 +293,9 @@ class LogService:
         oldest = min(self._reads, key=lambda read: read.asked_at)
         if oldest.credit or self._clock() - oldest.asked_at < IDLE_S:
             return False
-        oldest.who.refuse(oldest.number, "busy", f"nothing more was asked of this read for {IDLE_S:g} seconds: read on")
+        oldest.who.refuse(
+            oldest.number, RefusalCode.BUSY, f"nothing more was asked of this read for {IDLE_S:g} seconds: read on"
+        )
         self._over(oldest)
         return True
 
@@ -301,7 +307,9 @@ class LogService:
     def _question(self, who: Conversation, number: int, answer: Callable[[LogReading], bytes]) -> None:
         reader = self._reader(who)
         if reader.questions >= MAX_QUESTIONS_EACH:
-            who.refuse(number, "limit", f"{reader.questions} questions wait for an answer: wait for some of them")
+            who.refuse(
+                number, RefusalCode.LIMIT, f"{reader.questions} questions wait for an answer: wait for some of them"
+            )
             return
         reader.questions += 1
 
@@ -365,10 +373,10 @@ class LogService:
     def _fail(self, who: Conversation, number: int, error: Exception) -> None:
         self._failed += 1
         if isinstance(error, StoreError | sqlite3.Error | OSError):
-            who.refuse(number, "store", str(explained(error, self._store.path)))
+            who.refuse(number, RefusalCode.STORE, str(explained(error, self._store.path)))
         else:
             self._log.failure("a reader's question failed", error)
-            who.refuse(number, "store", f"the broker failed to read it ({type(error).__name__}): see its log")
+            who.refuse(number, RefusalCode.STORE, f"the broker failed to read it ({type(error).__name__}): see its log")
 
     def _over(self, read: _Read) -> None:
         read.is_over = True

@@ -11,7 +11,7 @@ import logging
 
 from veena.core.ask_frames import AskMove, TellMoved
 from veena.core.client_frames import TellRedirect
-from veena.errors import ConfigError
+from veena.errors import ConfigError, RefusalCode
 from veena.runtime.conversation import Conversation
 from veena.runtime.transport_url import parse_url
 
@@ -22,13 +22,13 @@ def move(who: Conversation, frame: AskMove) -> None:
     """Send clients of this broker elsewhere, on somebody's word."""
     if who.rights is not None and not who.rights.allows("move"):
         reason = f"the rights of {who.principal_name!r} do not allow to send clients elsewhere: allow 'move'"
-        who.refuse(frame.number, "denied", reason)
+        who.refuse(frame.number, RefusalCode.DENIED, reason)
         return
     try:
         for url in frame.urls:
             parse_url(url)
     except ConfigError as error:
-        who.refuse(frame.number, "invalid", str(error))
+        who.refuse(frame.number, RefusalCode.INVALID, str(error))
         return
     here: dict[str, list[Conversation]] = {}
     for each in who.house.sessions.values():

@@ -25,11 +25,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from veena.core.client_frames import Why
 from veena.core.disk import Write
 from veena.core.stage_boundary import BatchPublished, PartsDropped, QueriesForgotten, Staged
 from veena.core.stage_frames import AskAbandon, AskPublish, AskStage, TellPublished, TellStaged
-from veena.errors import StoreError
+from veena.errors import RefusalCode, StoreError
 from veena.runtime.logs import Log
 from veena.runtime.store_staging import PartRow, QueryRow
 
@@ -47,7 +46,7 @@ LOOK_S = 60.0
 MAX_BEHIND = 64
 
 #: What is told to who asked: a frame, or why not.
-Refusal = tuple[Why, str]
+Refusal = tuple[RefusalCode, str]
 Then = Callable[[TellStaged | TellPublished | Refusal], None]
 
 
@@ -179,8 +178,8 @@ class Staging:
             return None
         told = f"{self.used} bytes are staged here, of at most {self.max_bytes}"
         if self.releasing:
-            return "busy", f"{told}; batches that were published are on their way out: try again in a moment"
-        return "limit", f"{told}: publish smaller batches, or raise [store] staged_bytes"
+            return RefusalCode.BUSY, f"{told}; batches that were published are on their way out: try again in a moment"
+        return RefusalCode.LIMIT, f"{told}: publish smaller batches, or raise [store] staged_bytes"
 
     def give_room(self, size: int) -> None:
         self.used -= size
@@ -227,22 +226,25 @@ class Staging:
         name = f"part {ask.part.hex()} of batch {ask.batch} of query {ask.query!r}"
         if part is None:
             if ask.first:
-                return "invalid", f"{name}: rows before {ask.first} are not here (any more); stage it anew"
+                return RefusalCode.INVALID, f"{name}: rows before {ask.first} are not here (any more); stage it anew"
             if self._part_count >= MAX_WAITING_PARTS:
-                return "limit", f"{self._part_count} parts wait here already: publish or abandon some"
+                return RefusalCode.LIMIT, f"{self._part_count} parts wait here already: publish or abandon some"
             return None
         if part.failed is not None:
-            return "store", f"{name}: the disk did not take all of it ({part.failed}); stage it anew"
+            return RefusalCode.STORE, f"{name}: the disk did not take all of it ({part.failed}); stage it anew"
         if part.is_going:
-            return "invalid", f"{name}: its batch is being published; nothing can be added to it"
+            return RefusalCode.INVALID, f"{name}: its batch is being published; nothing can be added to it"
         if part.row.publisher != publisher:
-            return "invalid", f"{name} was staged by client {part.row.publisher!r}: stage a part as one client"
+            return (
+                RefusalCode.INVALID,
+                f"{name} was staged by client {part.row.publisher!r}: stage a part as one client",
+            )
         if ask.first > part.rows:
-            return "invalid", f"{name}: rows {part.rows} to {ask.first - 1} are missing; stage them first"
+            return RefusalCode.INVALID, f"{name}: rows {part.rows} to {ask.first - 1} are missing; stage them first"
         return None
 
     def _again(self, part: Part, ask: AskStage, then: Then) -> None:
-        then(TellStaged(ask.number, part.synced) if part.failed is None else ("store", part.failed))
+        then(TellStaged(ask.number, part.synced) if part.failed is None else (RefusalCode.STORE, part.failed))
 
     def _staged(self, part: Part, ask: AskStage, then: Then, failed: str | None) -> None:
         part.writing -= 1
@@ -252,7 +254,7 @@ class Staging:
             then(TellStaged(ask.number, part.synced))
         else:
             part.failed = failed
-            then(("store", failed))
+            then((RefusalCode.STORE, failed))
         if not part.writing:
             waiting, part.waiting = part.waiting, []
             for answer in waiting:
@@ -265,7 +267,7 @@ class Staging:
         key = (owner, ask.query)
         if key in self._behind:
             if len(self._behind[key]) >= MAX_BEHIND:
-                then(("busy", f"query {ask.query!r} is being published already: try again in a moment"))
+                then((RefusalCode.BUSY, f"query {ask.query!r} is being published already: try again in a moment"))
             else:
                 self._behind[key].append(partial(self.publish, owner, publisher, incarnation, ask, then))
             return
@@ -276,7 +278,7 @@ class Staging:
             then(TellPublished(ask.number, query.batch))
             return
         if query is None and len(self._queries) >= MAX_QUERIES:
-            then(("limit", f"{MAX_QUERIES} queries published here of late: give jobs that go on one name"))
+            then((RefusalCode.LIMIT, f"{MAX_QUERIES} queries published here of late: give jobs that go on one name"))
             return
         found = self._found(owner, publisher, ask)
         if not isinstance(found, list):
@@ -305,21 +307,21 @@ class Staging:
         batch = f"batch {ask.batch} of query {ask.query!r}"
         names = dict(ask.parts)
         if len(names) != len(ask.parts):
-            return "invalid", f"{batch}: a part is named twice; name each once"
+            return RefusalCode.INVALID, f"{batch}: a part is named twice; name each once"
         for name, expected in names.items():
             part = self._part(owner, ask.query, ask.batch, name)
             if part is None:
-                return "invalid", f"{batch}: part {name.hex()} is not here (any more); run the batch again"
+                return RefusalCode.INVALID, f"{batch}: part {name.hex()} is not here (any more); run the batch again"
             if part.row.publisher != publisher:
                 told = f"{batch}: part {name.hex()} was staged by client {part.row.publisher!r}"
-                return "invalid", f"{told}; publish it as that client"
+                return RefusalCode.INVALID, f"{told}; publish it as that client"
             if part.failed is not None or part.synced != part.rows or part.rows != expected:
                 told = f"{batch}: part {name.hex()} has {part.synced} rows on disk, not {expected}"
-                return "invalid", f"{told}; run the batch again"
+                return RefusalCode.INVALID, f"{told}; run the batch again"
             rows += part.rows
             found.append(part)
         if rows > MAX_BATCH_ROWS:
-            return "limit", f"{batch} has {rows} rows, of at most {MAX_BATCH_ROWS}: make smaller batches"
+            return RefusalCode.LIMIT, f"{batch} has {rows} rows, of at most {MAX_BATCH_ROWS}: make smaller batches"
         return found
 
     def _done(
@@ -346,7 +348,7 @@ class Staging:
         else:
             for part in parts:
                 part.is_going = False
-            then(("store", failed))
+            then((RefusalCode.STORE, failed))
         for again in behind:
             again()
 
@@ -354,7 +356,7 @@ class Staging:
         """Forget what is staged for a batch."""
         parts = self._leftovers(owner, ask.query, ask.batch, ask.batch)
         told = TellPublished(ask.number, self.last_batch(owner, ask.query))
-        self._drop(parts, lambda failed: then(told if failed is None else ("store", failed)))
+        self._drop(parts, lambda failed: then(told if failed is None else (RefusalCode.STORE, failed)))
 
     def last_batch(self, owner: str, query: str) -> int:
         found = self._queries.get((owner, query))

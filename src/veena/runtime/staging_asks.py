@@ -14,7 +14,7 @@ from veena.core.event_frame import PRIORITY_MASK, RELIABLE, EventFrame
 from veena.core.frames import Frame
 from veena.core.stage_frames import AskAbandon, AskPublish, AskPublished, AskStage, TellPublished, TellStaged
 from veena.core.whereabouts import is_internal
-from veena.errors import InvalidEvent, RemoteProtocolError
+from veena.errors import InvalidEvent, RefusalCode, RemoteProtocolError
 from veena.matching.document import check_document
 from veena.runtime.conversation import Conversation
 from veena.runtime.staging import Incoming, Refusal, Then
@@ -23,7 +23,7 @@ from veena.runtime.staging import Incoming, Refusal, Then
 MAX_CHUNK_BYTES = 32 << 20
 #: Chunks of one client that are not answered yet: far more than one that waits for answers has on their way.
 MAX_CHUNKS = 64
-_NO_STAGING: Refusal = ("store", "this broker stages nothing: it has no store; ask one that does")
+_NO_STAGING: Refusal = (RefusalCode.STORE, "this broker stages nothing: it has no store; ask one that does")
 
 
 def _stage(who: Conversation, frame: AskStage) -> None:
@@ -62,7 +62,10 @@ def _add(who: Conversation, incoming: Incoming, burst: EventBurst) -> None:
             incoming.refused = (wrong[0], f"row {at}: {wrong[1]}")
     size = len(burst.data)
     if incoming.refused is None and incoming.size + size > MAX_CHUNK_BYTES:
-        incoming.refused = ("limit", f"more than {MAX_CHUNK_BYTES} bytes behind one AskStage: send fewer rows each")
+        incoming.refused = (
+            RefusalCode.LIMIT,
+            f"more than {MAX_CHUNK_BYTES} bytes behind one AskStage: send fewer rows each",
+        )
     if incoming.refused is None:
         assert who.house.staging is not None
         incoming.refused = who.house.staging.take_room(size)
@@ -78,20 +81,20 @@ def _wrong(who: Conversation, like: EventFrame) -> Refusal | None:
     if like.flags & ~(RELIABLE | PRIORITY_MASK):
         raise RemoteProtocolError(f"event flags {like.flags:#06x}: a client sets priority and reliable alone")
     if like.tail[: like.publisher_length] != who.client_id.encode():
-        return "invalid", f"its publisher is not the client {who.client_id!r} who stages it"
+        return RefusalCode.INVALID, f"its publisher is not the client {who.client_id!r} who stages it"
     if like.to_serve or like.served:
-        return "invalid", "it names units: destinations are the broker's to compute"
+        return RefusalCode.INVALID, "it names units: destinations are the broker's to compute"
     try:
         event = like.event()
         if event.xml is not None:
             check_document(event.xml)
     except InvalidEvent as error:
-        return "invalid", str(error)
+        return RefusalCode.INVALID, str(error)
     if any(map(is_internal, event.to)):
-        return "invalid", "ids that begin with ~ are the brokers' own; name clients"
+        return RefusalCode.INVALID, "ids that begin with ~ are the brokers' own; name clients"
     if who.rights is not None and not who.rights.may_publish(event):
         reason = f"the rights of {who.principal_name!r} do not allow to publish {who.rights.why_not_publish(event)}"
-        return "denied", reason
+        return RefusalCode.DENIED, reason
     return None
 
 
@@ -105,7 +108,7 @@ def _finish(who: Conversation, incoming: Incoming) -> None:
     assert staging is not None
     if who.chunks >= MAX_CHUNKS:
         staging.give_room(incoming.size)
-        who.refuse(ask.number, "limit", f"{who.chunks} chunks are not answered yet: wait for some of them")
+        who.refuse(ask.number, RefusalCode.LIMIT, f"{who.chunks} chunks are not answered yet: wait for some of them")
         return
     who.chunks += 1
     answer = _answer(who, ask.number)

@@ -18,10 +18,9 @@ from veena.address import Address
 from veena.core.boundary import ClientDown, ClientUp, Deliver
 from veena.core.broker import Broker
 from veena.core.event_id import event_key
-from veena.core.explain import NOT_READY
 from veena.core.explain_boundary import Denied, Explain, Explained, ExplainRefused, Reason
 from veena.core.settings import MILLISECOND_NS, SECOND_NS
-from veena.errors import VeenaError
+from veena.errors import RefusalCode, VeenaError
 from veena.sim.explain_lies import TemptedOracle
 from veena.sim.explain_question import Question
 from veena.sim.explain_stays import CAPABILITIES, NEEDS, Somebody
@@ -219,10 +218,10 @@ class Questions:
         self._world.heard(address, effect)
         if isinstance(effect, Explained):
             self._judge(self._open.pop(effect.number), effect)
-        elif isinstance(effect, ExplainRefused) and effect.reason.startswith(NOT_READY):
+        elif isinstance(effect, ExplainRefused) and effect.why is RefusalCode.STARTING:
             pass  # its broker was started just now: unanswered
         elif isinstance(effect, ExplainRefused):
-            self.wrong.append(f"refused: {effect.reason}")
+            self.wrong.append(f"refused ({effect.why}): {effect.reason}")
         elif self._tell is not None:
             self._tell(address, effect)
 

@@ -11,6 +11,7 @@ from random import Random
 
 from veena.core.boundary import ClientDown, ClientRefused, ClientUp, Subscribe
 from veena.core.settings import SECOND_NS
+from veena.errors import RefusalCode
 from veena.sim.durable_clients import PAUSES_NS, REMEMBERED, DurableClient, DurableClients, DurableSubscription
 from veena.sim.traffic import PULSE_NS, Traffic
 from veena.sim.world import World
@@ -104,7 +105,7 @@ class SecondDevices:
 
     def _refused(self, client: DurableClient, effect: ClientRefused) -> None:
         """The client attached elsewhere with its first device: this one reads no more."""
-        if client is self._devices.get(client.name) and "read elsewhere" in effect.reason:
+        if client is self._devices.get(client.name) and effect.why is RefusalCode.MOVED:
             for each in client.subscriptions:
                 each.number = 0 if each.number == effect.subscription else each.number
             session = client.session

@@ -24,12 +24,13 @@ from veena.core.client_frames import (
     Farewell,
     TellRedirect,
     TellRefused,
+    code_of,
 )
 from veena.core.frames import Frame, Goodbye
 from veena.core.locator_frames import AskLocate, TellLocated
 from veena.core.wire import Decoder, encode
 from veena.core.wire_header import VERSION, VERSION_LOW
-from veena.errors import AccessDenied, ConfigError, NotConnected, Refused, RemoteProtocolError
+from veena.errors import AccessDenied, ConfigError, NotConnected, RefusalCode, Refused, RemoteProtocolError, refusal
 from veena.runtime.locate import locator_url
 from veena.runtime.tls import client_context
 from veena.runtime.transport_url import Url, parse_url
@@ -238,11 +239,9 @@ class LogWire:
                 other.append(frame)
         frame = mine.popleft()
         if isinstance(frame, TellRefused):
-            if frame.why == "denied":
-                raise AccessDenied(frame.reason)
-            if frame.why == "busy":
-                raise NotConnected(f"{self.url}: {frame.reason}")
-            raise Refused(frame.reason)
+            if frame.why.is_passing:
+                raise NotConnected(f"{self.url}: {frame.reason}", code=frame.why)
+            raise refusal(frame.why, frame.reason)
         return frame
 
     def _next(self, deadline: float) -> Frame:
@@ -262,12 +261,10 @@ class LogWire:
                     raise RemoteProtocolError(f"{self.url}: an event that nobody subscribed to")
                 self._came.append(frame)
         frame = self._came.popleft()
-        if isinstance(frame, Farewell) and frame.why == "denied":
-            raise AccessDenied(frame.reason)
-        if isinstance(frame, Farewell) and frame.why == "protocol":
-            raise Refused(frame.reason)
+        if isinstance(frame, Farewell) and frame.why in (RefusalCode.DENIED, RefusalCode.PROTOCOL):
+            raise refusal(frame.why, frame.reason)
         if isinstance(frame, Farewell | Goodbye):
-            raise NotConnected(f"{self.url}: {frame.reason}")
+            raise NotConnected(f"{self.url}: {frame.reason}", code=code_of(frame))
         return frame
 
     def _lost(self, error: OSError) -> NotConnected:
@@ -275,7 +272,7 @@ class LogWire:
 
     def close(self) -> None:
         with suppress(OSError, NotConnected):
-            self.send(Farewell("bye"))
+            self.send(Farewell(RefusalCode.BYE))
         with suppress(OSError):
             self._carrier.close()
 
@@ -305,10 +302,10 @@ def locate(url: str, access: Access, timeout: float) -> list[str]:
                     if not found:
                         raise RemoteProtocolError(f"{url} was asked inside TLS and names brokers outside of it only")
                     return found
-                if isinstance(frame, Farewell) and frame.why == "denied":
+                if isinstance(frame, Farewell) and frame.why is RefusalCode.DENIED:
                     raise AccessDenied(frame.reason)
                 if isinstance(frame, Farewell | Goodbye):
-                    raise Refused(f"{url}: {frame.reason}")
+                    raise Refused(f"{url}: {frame.reason}", code=code_of(frame))
                 raise RemoteProtocolError(f"{url}: {type(frame).__name__} instead of an answer to where to connect")
     except OSError as error:
         if isinstance(error, NotConnected):
