@@ -136,7 +136,7 @@ class Events:
             Release: lambda link, frame, now: self.kept_copies.release(link, frame),
         }
 
-    def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
+    def input_handlers(self) -> dict[type[Input], Callable[..., bool | None]]:
         return {
             SessionClogged: self.outlet.clog,
             SessionClear: self.outlet.clear,

@@ -67,8 +67,6 @@ class Publishers:
         self._publishers: dict[int, tuple[str, bytes, int]] = {}
         #: By session, with the state in which they were found.
         self._granted: dict[int, tuple[tuple[object, ...], Grants]] = {}
-        #: Whether all events of the last batch went the short way: nothing is left to be done about them.
-        self.was_plain = False
         #: (session, lane) -> the place of the last event that came.
         self._latest: dict[tuple[int, int], Place] = {}
 
@@ -98,27 +96,31 @@ class Publishers:
             self._effects.append(Deliver(self._stamped(frame, self._router.me), receivers))
         return True
 
-    def publish_batch(self, given: PublishBatch, now_ns: int) -> None:
-        """The same for many; nobody waits to hear that a best-effort event was accepted, so that is not said."""
-        session, self.was_plain = given.session, True
+    def publish_batch(self, given: PublishBatch, now_ns: int) -> bool:
+        """The same for many; nobody waits to hear that a best-effort event was accepted, so that is not said.
+
+        True if all of them took the fast path: nothing is left to be done about them.
+        """
+        session, took_fast_path = given.session, True
         grants = self._grants(session)
         for burst in given.bursts:
             receivers: Receivers | None
             is_reliable = burst.like.flags & RELIABLE
             if is_reliable:
-                self.was_plain = False
+                took_fast_path = False
                 receivers = () if self._append(session, burst, now_ns) else None
             else:
                 receivers = self._short_way(session, burst.like, burst, grants, now_ns)
             if receivers:
                 self._effects.append(DeliverBurst(burst.stamped(self._origin_bytes), receivers))
             elif receivers is None:
-                self.was_plain = False
+                took_fast_path = False
                 if not is_reliable and self._carry(session, burst, now_ns):
                     continue
                 for frame in burst.frames():
                     self._long_way(session, frame, now_ns)
                 grants = self._grants(session)
+        return took_fast_path
 
     def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
         """Take a best-effort burst about whose like everything was decided before, and that can go out as it came; who
