@@ -167,7 +167,6 @@ class Broker:
     # --- the boundary ---
 
     def handle(self, given: Input, now_ns: int) -> list[Effect]:
-        self.profiles.leases.now_ns = now_ns
         kind, schedule = type(given), self.schedule
         if kind not in QUIET:
             schedule.control_changed()
@@ -180,12 +179,10 @@ class Broker:
         """`handle` for a burst like one before: who gets it as it came; None, and nothing has changed, for others."""
         if self.schedule.work is Work.CONTROL:
             return None
-        self.profiles.leases.now_ns = now_ns
         self.schedule.events_passed()
         return self.events.publishers.again(session, burst, now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
-        self.profiles.leases.now_ns = now_ns
         self.schedule.control_changed()
         for link in list(self._links.values()):
             reason = link.tick(now_ns)
@@ -368,12 +365,12 @@ class Broker:
 
     def _on_have(self, link: Link, frame: Have, now_ns: int) -> None:
         # All links of a cluster bring the same claims, so most are no news.
-        self.schedule.receipt_came(self.profiles.handle_claims(frame, link.number, link.level))
+        self.schedule.receipt_came(self.profiles.handle_claims(frame, link.number, link.level, now_ns))
 
     def _tell_everything(self, link: Link, now_ns: int) -> None:
         self.contacts.tell_everything(link, now_ns)
         # Wants before connections: a unit is never in reach with less than it wants.
-        link.tell(self.profiles.frames(self.profiles.everything(), link.level), now_ns)
+        link.tell(self.profiles.frames(self.profiles.everything(now_ns), link.level), now_ns)
         link.tell(self.table.frames(self.table.everything(), link.level, link.connection, True), now_ns)
 
     def _on_connections(self, link: Link, frame: Connections, now_ns: int) -> None:
@@ -484,7 +481,7 @@ class Broker:
         self.discovery.flush(now_ns)
         self.dialler.flush(now_ns)
         self.profiles.beyond.flush(now_ns)
-        self._effects += self.events.sessions.active(self.profiles.active(), now_ns)
+        self._effects += self.events.sessions.active(self.profiles.active(now_ns), now_ns)
         self._effects += self._reach.report(now_ns)
         if self._reconcile_at_ns is None and self.table.needs_reconciling():
             self._reconcile_at_ns = now_ns + self.settings.reconcile_ns // 4

@@ -100,7 +100,7 @@ class Events:
         self.explainer = Explainer(
             network.host, settings, self.records, self.router, self.origin, self.sessions.post, effects,
             profiles.all_known, self._lost_ns.get, lambda session: session in profiles.clients,
-            lambda: profiles.is_ready,
+            profiles.is_ready,
         )  # fmt: skip
         self.ends.on_saved = self.router.delivered
         self.ends.on_saved_bursts = self.origin.bursts_served

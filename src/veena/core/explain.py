@@ -84,7 +84,7 @@ class Explainer:
         vertices: Callable[[], Sequence[Unit]],
         lost_since: Callable[[Unit], int | None],
         is_attached: Callable[[int], bool],
-        is_ready: Callable[[], bool],
+        is_ready: Callable[[int], bool],
     ) -> None:
         self._host = host
         self._settings = settings
@@ -120,7 +120,7 @@ class Explainer:
             raise LocalProtocolError(f"session {given.session} is not open")
         if not self.may_explain(given.session):
             raise LocalProtocolError("this client may not ask what became of events: give it the right to explain")
-        if not self._is_ready():
+        if not self._is_ready(now_ns):
             raise LocalProtocolError(f"{NOT_READY}: ask again in a moment, or another broker")
         if not 0 < given.deadline_ms <= MAX_DEADLINE_MS:
             raise LocalProtocolError(f"deadline {given.deadline_ms} ms: use 1 to {MAX_DEADLINE_MS}")
