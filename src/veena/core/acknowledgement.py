@@ -88,8 +88,8 @@ class Acknowledgements:
         self._seen = (-1, -1)
         self._release_ns: int | None = None
         #: When `review` has to go on: at once while a digest's wants are left, or when this broker may be alone; None
-        #: where it ended, or where nobody can say when it may begin.
-        self._resume_ns: int | None = 0
+        #: where it ended, or where nobody can say when it may begin. `review` ends every input that changes anything.
+        self._resume_ns: int | None = None
 
     # --- subscriptions ---
 

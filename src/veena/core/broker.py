@@ -28,7 +28,6 @@ from veena.core.boundary import (
     LinkRoom,
     LinkUp,
     Merged,
-    PublishBatch,
     Restart,
     Send,
     Stored,
@@ -300,28 +299,25 @@ class Broker:
     def _arrived(self, given: Arrived, now_ns: int) -> None:
         link, schedule = self._links.get(given.link), self.schedule
         if link is None:  # closed here while its last frames were on the way, or not greeted yet
-            schedule.frames_came()
             if given.link in self._threshold:
                 self._threshold.hold(given)
             return
-        if link.is_waiting:
+        are_signs = not link.is_waiting
+        if not are_signs:
             schedule.events_passed()
-        else:
-            schedule.sign_of_life(link)
         try:
             for sent_as, frame in given.frames:
                 for number, ready in link.arrive(sent_as, frame, now_ns):
+                    are_signs = False
                     if type(ready) is EventFrame:
                         schedule.events_passed()
                         self.events.arrived(link, number, ready, now_ns)
                         continue
                     assert isinstance(ready, Frame)
                     handler = self._frames.get(type(ready))
-                    if type(ready) is Have:
-                        schedule.frames_came()
-                    elif type(ready) in self._event_frames:
+                    if type(ready) in self._event_frames:
                         schedule.events_passed()
-                    else:
+                    elif type(ready) is not Have:
                         schedule.control_changed()
                     if handler is not None:
                         handler(link, ready, now_ns)
@@ -334,6 +330,8 @@ class Broker:
         except VeenaError as error:
             self._close(link, error.reply if isinstance(error, RemoteProtocolError) else str(error), now_ns)
             return
+        if are_signs:
+            schedule.signs_came(link)
         self.watch.judge(link, now_ns)
 
     # --- frames ---

@@ -230,7 +230,9 @@ class Leases:
         """Whether a unit beside the host's own one of this level is out of reach, or came back just now: it may have
         spoken to others, and what it said is not heard here."""
         size = self._map.levels - level
-        return any(len(unit) == size for unit in self._left_ns) or any(len(unit) == size for unit in self._returned(now_ns))
+        return any(len(unit) == size for unit in self._left_ns) or any(
+            len(unit) == size for unit in self._returned(now_ns)
+        )
 
     def _returned(self, now_ns: int) -> dict[Unit, int]:
         since = now_ns - self._lease_ns // 3

@@ -10,9 +10,11 @@ hot ones almost none. This object remembers which:
     input or frame             Work becomes             Turn becomes
     subscription, record, ...  CONTROL                  EVERYTHING
     event, burst, disk         EVENTS, or stays CONTROL EVERYTHING
-    receipt (`Have`)           CONTROL if it is news or if events passed before, else as it was; EVERYTHING
-    sign of life alone         as it was                ONE_LINK, EVERYTHING with CONTROL
-    burst on the fast path     EVENTS                   NOTHING, EVERYTHING with CONTROL
+    receipt (`Have`)           CONTROL (1)              EVERYTHING
+    signs of life alone        as it was                ONE_LINK (2)
+    bursts on the fast path    EVENTS                   NOTHING (2)
+
+(1) If it is news, or if events passed before; otherwise Work stays as it was. (2) With CONTROL it is EVERYTHING.
 
 `begin_settling` ends CONTROL: Work becomes NONE and Timers becomes UNKNOWN.
 
@@ -102,15 +104,9 @@ class Schedule:
             self.work = Work.EVENTS
         self.turn, self._link = Turn.EVERYTHING, None
 
-    def frames_came(self) -> None:
-        """More than signs of life came with this input; what it is makes another call known."""
-        self.turn, self._link = Turn.EVERYTHING, None
-
-    def sign_of_life(self, link: Link) -> None:
-        """So far nothing but signs of life came over this link."""
-        if self.work is Work.CONTROL:
-            self.turn, self._link = Turn.EVERYTHING, None
-        else:
+    def signs_came(self, link: Link) -> None:
+        """Nothing but signs of life came over this link."""
+        if self.work is not Work.CONTROL:
             self.turn, self._link = Turn.ONE_LINK, link
 
     def receipt_came(self, is_news: bool) -> None:
@@ -135,6 +131,7 @@ class Schedule:
 
     def begin_settling(self) -> None:
         """The broker is about to tell others what changed. What changes meanwhile is work of its own."""
+        assert self.work is Work.CONTROL
         self.work, self.timers = Work.NONE, Timers.UNKNOWN
 
     def beat_changed(self) -> None:
