@@ -164,7 +164,7 @@ class EventPeer(Peer):
         ]
         mark = Row(whose, mark_key(speaker), (1, speaker, len(rows) + 1), True, STANDING, b"", 0)
         effects = self.say(Interest((*rows, mark)), now_ns=now_ns)
-        self.broker.profiles.leases.heard(whose, now_ns)  # as a sign of life of its speaker would do
+        self.broker.profiles.leases.heard(whose, now_ns, now_ns)  # as a sign of life of its speaker would do
         return effects
 
     def leave(self, now_ns: int = 0) -> list[Effect]:

@@ -55,10 +55,11 @@ class Listening:
     def levels(self, at: Address, session: int) -> list[int]:
         return [level for level, _ in self.heard.get((at, session), [])]
 
-    def knows(self, broker: Address, subscriber: Address, event: Event = QUOTES) -> bool:
+    def knows(self, broker: Address, subscriber: Address, event: Event = QUOTES, later_ns: int = 0) -> bool:
         profiles = self.world.broker(broker).profiles
         unit = as_seen(broker, subscriber)
-        return bool(profiles.interest.destinations(event, broker) & profiles.interest.bit(unit))
+        wanting = profiles.interest.destinations(event, broker, self.world.now_ns + later_ns)
+        return bool(wanting & profiles.interest.bit(unit))
 
 
 @pytest.fixture
@@ -305,10 +306,7 @@ def test_a_unit_out_of_reach_or_silent_for_a_lease_wants_all() -> None:
     listening = Listening(two_clusters())
     a2, b4, b5 = (listening.at(f"S.C.{x}") for x in ("a.2", "b.4", "b.5"))
     assert not listening.knows(a2, b4)
-    profiles = listening.world.broker(a2).profiles
-    profiles.leases.now_ns += listening.world.settings.lease_ns  # as if the process had stood still
-    assert listening.knows(a2, b4)
-    profiles.leases.now_ns = listening.world.now_ns
+    assert listening.knows(a2, b4, later_ns=listening.world.settings.lease_ns), "as if the process had stood still"
     listening.run(6)
     assert not listening.knows(a2, b4)
     for dead in (b4, b5):
@@ -330,21 +328,20 @@ def leases(known: tuple[Unit, ...] = ()) -> tuple[Leases, InterestTable, Network
 def test_known_units_outlive_a_restart_and_are_forgotten_at_last() -> None:
     """A broker that comes back does not believe itself alone; units of another address's surroundings are dropped."""
     found, _, network = leases((MATE, (0, 1), (5,), (3, 3, 3, 3), (0,)))
-    assert found.doubted() == (MATE, (0, 1), (5,))
+    assert found.doubted(0) == (MATE, (0, 1), (5,))
     assert found.take_known() is None
-    found.note((0, 0, 7))
+    found.note((0, 0, 7), 0)
     assert found.take_known() == (MATE, (0, 0, 7), (0, 1), (5,))
     assert found.take_known() is None
     profiles = Profiles(network, Settings(retention_ns=50 * SECOND_NS, tombstone_ns=100 * SECOND_NS), 0, (MATE,))
-    ready = [profiles.is_ready]
+    ready = [profiles.is_ready(0)]
     profiles.snapshot_taken(0)
-    ready += [profiles.is_ready, Profiles(network, Settings(), 0).is_ready]
+    ready += [profiles.is_ready(0), Profiles(network, Settings(), 0).is_ready(0)]
     assert ready == [False, True, True]
-    profiles.leases.now_ns = 49 * SECOND_NS
     assert not profiles.reconcile(49 * SECOND_NS)
     assert profiles.reconcile(50 * SECOND_NS)
     assert profiles.take_known() == (HOST[:1], HOST[:2], HOST[:3]), "own units that were met, with nobody left in them"
-    assert profiles.table.doubted() == ()
+    assert profiles.table.doubted(50 * SECOND_NS) == ()
 
 
 def test_a_lease_must_outlast_a_confirmed_suspicion() -> None:
@@ -426,14 +423,14 @@ def claim(serial: int, *marks: Mark, who: Unit = MATE, teller: Address = MATE, a
 )
 def test_claims_that_cannot_be_are_refused(bad: Claim) -> None:
     one = profiles()
-    one.handle_claims(Have((claim(1),)), 1, 0)
+    one.handle_claims(Have((claim(1),)), 1, 0, 0)
     with pytest.raises(RemoteProtocolError):
-        one.handle_claims(Have((claim(2), bad)), 1, 0)
+        one.handle_claims(Have((claim(2), bad)), 1, 0, 0)
     known = one.claims.record(MATE, MATE)
     assert known is not None
     assert known.serial == 1, "a frame is taken whole or not at all"
     with pytest.raises(RemoteProtocolError, match="level 1"):
-        one.handle_claims(Have((claim(2),)), 1, 1)
+        one.handle_claims(Have((claim(2),)), 1, 1, 0)
 
 
 def test_the_least_of_all_tellers_counts_while_they_are_heard() -> None:
@@ -443,21 +440,20 @@ def test_the_least_of_all_tellers_counts_while_they_are_heard() -> None:
     unit, speaker = (0, 1), (0, 1, 0, 0)
     one, other = (0, 0, 1, 0), (0, 0, 1, 1)
     part: Unit = (0, 0, 1)
-    claims.learn(claim(1, Mark(unit, (1, speaker, 9)), who=part, teller=one), 1)
-    claims.learn(claim(1, Mark(unit, (1, speaker, 4)), who=part, teller=other, age_ms=5000), 1)
-    assert claims.of(part) == {unit: {speaker: (4, 1)}}
-    found.now_ns = found.patience_ns - 1 * SECOND_NS
-    assert claims.of(part) == {unit: {speaker: (9, 1)}}
-    assert [each.age_ms for each in claims.everything()] == [found.now_ns // MILLISECOND_NS]
-    claims.learn(claim(1, Mark(unit, (1, speaker, 11)), who=part, teller=one), 1)
-    claims.learn(claim(2, Mark(unit, (0, speaker, 0)), who=part, teller=one), 1)
-    assert claims.of(part) == {unit: {}}
+    claims.learn(claim(1, Mark(unit, (1, speaker, 9)), who=part, teller=one), 1, 0)
+    claims.learn(claim(1, Mark(unit, (1, speaker, 4)), who=part, teller=other, age_ms=5000), 1, 0)
+    assert claims.of(part, 0) == {unit: {speaker: (4, 1)}}
+    now_ns = found.patience_ns - 1 * SECOND_NS
+    assert claims.of(part, now_ns) == {unit: {speaker: (9, 1)}}
+    assert [each.age_ms for each in claims.everything(now_ns)] == [now_ns // MILLISECOND_NS]
+    claims.learn(claim(1, Mark(unit, (1, speaker, 11)), who=part, teller=one), 1, now_ns)
+    claims.learn(claim(2, Mark(unit, (0, speaker, 0)), who=part, teller=one), 1, now_ns)
+    assert claims.of(part, now_ns) == {unit: {}}
     for number in range(2 * MAX_TELLERS):
-        claims.learn(claim(1, who=part, teller=(0, 0, 1, number)), 1)
+        claims.learn(claim(1, who=part, teller=(0, 0, 1, number)), 1, now_ns)
     assert len(claims) == MAX_TELLERS
     claims.check()
-    found.now_ns += found.patience_ns
-    claims.prune()
+    claims.prune(now_ns + found.patience_ns)
     assert len(claims) == 0
 
 

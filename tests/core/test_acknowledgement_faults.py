@@ -60,8 +60,6 @@ def _life(world: World, at: Address) -> int:
 def _unaware(listening: Listening, at: Address, level: int, event: Event) -> list[Address]:
     """The live brokers of the subscriber's unit of this level that know its unit and would not serve it."""
     inside = [b for b in listening.world.live() if level and b.identity.address[: 4 - level] == at[: 4 - level]]
-    for broker in inside:
-        broker.profiles.leases.now_ns = listening.world.now_ns
     return [
         x.identity.address
         for x in inside

@@ -97,7 +97,7 @@ def test_selectors_decide_what_crosses_between_sites(where: str) -> None:
     subscribe(world, at(where), ("quotes", "price > 10"))
     wait(world)
     interest = world.broker(NEAR).profiles.interest
-    assert interest.destinations(quote(5), NEAR) & interest.bit(FAR[:2]), "the digest lets it through"
+    assert interest.destinations(quote(5), NEAR, world.now_ns) & interest.bit(FAR[:2]), "the digest lets it through"
     assert crosses(world, quote(12))
     assert not crosses(world, quote(5))
     assert not crosses(world, Event(topic="news"))

@@ -145,14 +145,14 @@ def test_an_end_that_acts_on_less_is_waited_for_though_it_was_told_unknown() -> 
     """UNKNOWN and a new snapshot are under way; the other end may still act on the first one."""
     gate = Gate()
     link = gate.exact()
-    gate.table.doubted = lambda: (CLUSTER,)
+    gate.table.doubted = lambda now_ns: (CLUSTER,)
     gate.pass_time(1)
     (unknown,) = gate.said(link)
     assert unknown.state == UNKNOWN and unknown.begins
     version = gate.hear("quotes")
     gate.flush()
     assert gate.said(link) == [] and not gate.is_settled(version)
-    gate.table.doubted = tuple
+    gate.table.doubted = lambda now_ns: ()
     gate.flush()
     gate.pass_time(1)
     gate.pass_time(STEADY_NS)
@@ -320,7 +320,7 @@ class Pair:
 
     def doubt(self) -> None:
         doubted = self.chance.random() < 0.3
-        self.far.table.doubted = (lambda: (CLUSTER,)) if doubted else tuple
+        self.far.table.doubted = lambda now_ns: (CLUSTER,) if doubted else ()
 
     def lose(self) -> None:
         """One end notices the end of a connection, or a new one is made."""

@@ -23,6 +23,7 @@ class Claiming:
     def __init__(self, incarnation: int = 1) -> None:
         network, settings = NetworkMap(HOST), Settings()
         self.table = InterestTable(HOST)
+        self.now_ns = 0
         self.leases = Leases(network, self.table, settings, (), 0)
         self.claims = Claims(network, self.leases)
         self.claimant = Claimant(network, self.table, self.leases, self.claims, settings, lambda *_: True, incarnation)
@@ -30,8 +31,8 @@ class Claiming:
     def run(self, levels: list[int], seconds: int) -> list[Claim]:
         """What is told meanwhile."""
         for _ in range(10 * seconds):
-            self.leases.now_ns += SECOND_NS // 10
-            self.claimant.review(levels, self.leases.now_ns)
+            self.now_ns += SECOND_NS // 10
+            self.claimant.review(levels, self.now_ns)
         self.claimant.check()
         return [claim for claim, _ in self.claims.take_news()]
 
@@ -49,7 +50,7 @@ def hear(claims: Claims, told: list[Claim]) -> None:
     for claim in told:
         if claim.who == CLUSTER:
             claims.check_claim(claim)
-            claims.learn(claim, 1)
+            claims.learn(claim, 1, 0)
 
 
 def test_who_takes_an_office_again_claims_everything_anew() -> None:
@@ -59,12 +60,12 @@ def test_who_takes_an_office_again_claims_everything_anew() -> None:
     before, beside = newcomer(), newcomer()
     hear(before, claiming.run([0, 1], 2))
     hear(before, claiming.run([0], 1))
-    assert before.of(CLUSTER) is None, "it has resigned"
-    assert [claim.who for claim in claiming.claims.everything()] == [HOST]
+    assert before.of(CLUSTER, 0) is None, "it has resigned"
+    assert [claim.who for claim in claiming.claims.everything(claiming.now_ns)] == [HOST]
     told = claiming.run([0, 1], 2)
     for claims in (before, beside):
         hear(claims, told)
-        assert claims.of(CLUSTER) == {OTHER: {BESIDE: (7, 1)}}
+        assert claims.of(CLUSTER, 0) == {OTHER: {BESIDE: (7, 1)}}
 
 
 def test_the_first_claim_of_a_new_life_does_not_build_on_an_earlier_one() -> None:
@@ -75,11 +76,11 @@ def test_the_first_claim_of_a_new_life_does_not_build_on_an_earlier_one() -> Non
     second = Claiming(2)
     second.table.learn(Row(OTHER, mark_key(BESIDE), (1, BESIDE, 7), True, STANDING, b"", 0), 1, 0)
     for claim in told:
-        second.claimant.heard_own(claim)
+        second.claimant.heard_own(claim, 0)
     second.claims.take_news()
     beside = newcomer()
     hear(beside, second.run([0, 1], 2))
-    assert beside.of(CLUSTER) == {OTHER: {BESIDE: (7, 1)}}
+    assert beside.of(CLUSTER, 0) == {OTHER: {BESIDE: (7, 1)}}
 
 
 def test_who_was_alone_for_long_claims_everything_anew() -> None:
@@ -87,12 +88,12 @@ def test_who_was_alone_for_long_claims_everything_anew() -> None:
     claiming = Claiming()
     claiming.table.learn(Row(OTHER, mark_key(BESIDE), (1, BESIDE, 7), True, STANDING, b"", 0), 1, 0)
     claiming.run([0, 1], 2)
-    claiming.leases.now_ns += 2 * claiming.leases.patience_ns
+    claiming.now_ns += 2 * claiming.leases.patience_ns
     beside = newcomer()
     told = claiming.run([0, 1], 1)
     assert [claim.complete for claim in told if claim.who == CLUSTER][:1] == [True]
     hear(beside, told)
-    assert beside.of(CLUSTER) == {OTHER: {BESIDE: (7, 1)}}
+    assert beside.of(CLUSTER, 0) == {OTHER: {BESIDE: (7, 1)}}
 
 
 def test_a_unit_that_two_speak_for_may_have_another_part() -> None:
@@ -101,11 +102,10 @@ def test_a_unit_that_two_speak_for_may_have_another_part() -> None:
     leases = leases_at(network)
     claims = Claims(network, leases)
     one, other = BESIDE, (0, 0, 1, 1)
-    claims.learn(Claim(OTHER, one, 1, 0, True, False, True, ()), 1)
-    assert not claims.others_speak(OTHER)
-    claims.learn(Claim(OTHER, other, 1, 0, True, False, True, ()), 1)
-    assert claims.others_speak(OTHER)
-    claims.learn(Claim(OTHER, one, 2, 0, True, True, True, ()), 1)
-    assert claims.others_speak(OTHER), "one, and out of reach"
-    leases.now_ns += leases.patience_ns
-    assert not claims.others_speak(OTHER)
+    claims.learn(Claim(OTHER, one, 1, 0, True, False, True, ()), 1, 0)
+    assert not claims.others_speak(OTHER, 0)
+    claims.learn(Claim(OTHER, other, 1, 0, True, False, True, ()), 1, 0)
+    assert claims.others_speak(OTHER, 0)
+    claims.learn(Claim(OTHER, one, 2, 0, True, True, True, ()), 1, 0)
+    assert claims.others_speak(OTHER, 0), "one, and out of reach"
+    assert not claims.others_speak(OTHER, leases.patience_ns)

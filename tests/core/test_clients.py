@@ -241,11 +241,11 @@ def test_what_only_lingers_is_acknowledged_anew() -> None:
         at_ns = 10 * session * SECOND_NS
         found.client(ClientUp(session, "alice"), at_ns)
         found.client(Subscribe(session, 1, "topic", "quotes", 4), at_ns)
-        levels.append([each.level for each in found.active()])
+        levels.append([each.level for each in found.active(at_ns)])
         for due_ns in range(at_ns, at_ns + 5 * SECOND_NS, SECOND_NS // 20):
             found.tick(due_ns)
             found.map_changed(due_ns)
-            levels[-1] += [each.level for each in found.active()]
+            levels[-1] += [each.level for each in found.active(due_ns)]
         found.check()
         if session == 1:
             found.client(ClientDown(session, lost=True), at_ns + 5 * SECOND_NS)
@@ -265,7 +265,7 @@ def test_a_topic_costs_a_broker_few_bytes() -> None:
         for due_ns in range(SECOND_NS, 5 * SECOND_NS, SECOND_NS // 4):
             found.tick(due_ns)
             found.news()
-            found.active()
+            found.active(due_ns)
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -136,7 +136,7 @@ def test_the_interest_map_folds_with_the_table() -> None:
     kept = interest.digest_parts()
     assert size_of(kept) <= MAX_KEPT_BYTES
     assert all(any(one is other for other in kept) for unit in table.units() for one in table.digest(unit).parts)  # type: ignore[union-attr]
-    wanted = interest.destinations(Event(topic="t7"), (0, 0, 0, 1))
+    wanted = interest.destinations(Event(topic="t7"), (0, 0, 0, 1), 0)
     assert wanted == sum(interest.bit((0, number)) for number in range(1, FANOUT))
 
 

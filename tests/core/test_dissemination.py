@@ -307,7 +307,7 @@ def test_what_nobody_in_the_own_unit_remembers_is_withdrawn(speaking: tuple[Unit
     """GPP-01, GPP-19: everybody in the unit died and came back; or another part of it lives, and speaks for it, or for
     the unit around it when it is cut off from that too."""
     table, _ = table_at()
-    table.others_speak = lambda unit: unit in speaking
+    table.others_speak = lambda unit, now_ns: unit in speaking
     table.learn(record(1, HOST, FAR), None, 0)
     table.learn(record(2, (0, 0), FAR), 5, 0)
     table.learn(record(3, (0, 0), (1,)), 5, 0)

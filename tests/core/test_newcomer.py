@@ -82,7 +82,7 @@ def test_a_newcomer_takes_nothing_on_for_a_unit_around_one_that_it_has_not_met()
     beside.say(Interest((), digests))
     beside.say(Connections((), complete=True))
     host.sync()
-    assert host.profiles.leases.has_met(3)
+    assert host.profiles.leases.has_met(3, 0)
     effects = outsider.hand(event_copy(1, bit(larger), origin=(1, 0, 0, 0)))
     assert frames(effects, outsider.link, Refused) == [Refused((larger,))]
     outsider.hand(Held((larger,)))
@@ -122,15 +122,15 @@ def test_who_is_told_of_a_larger_unit_alone_promises_nothing_in_the_smaller_ones
     beside.say(Interest((), (Digest(HOST[:2], (1, mate(1), 1), ()),)))
     beside.say(Connections((), complete=True))
     host.sync()
-    assert not host.profiles.leases.has_met(1)
-    assert not host.profiles.leases.may_enter(1)
+    assert not host.profiles.leases.has_met(1, 0)
+    assert not host.profiles.leases.may_enter(1, 0)
     host.attach(1, "reader")
     host.handle(Subscribe(1, 1, "topic", "quotes", 1), 0)
     host.run(0, 4 * SECOND_NS)
     assert host.profiles.state(1, 1) == (0, 0)
     host.profiles.leases.told_everything(0)
-    assert host.profiles.leases.has_met(1)
-    assert host.profiles.leases.may_enter(1)
+    assert host.profiles.leases.has_met(1, 0)
+    assert host.profiles.leases.may_enter(1, 0)
 
 
 def test_others_who_never_come_are_given_up() -> None:
@@ -139,10 +139,8 @@ def test_others_who_never_come_are_given_up() -> None:
     settings = Settings(retention_ns=50 * SECOND_NS, tombstone_ns=100 * SECOND_NS)
     host, _ = newcomer(settings)
     leases = host.profiles.leases
-    leases.now_ns = 50 * SECOND_NS - 1
-    assert not leases.has_met(1)
-    leases.now_ns = 50 * SECOND_NS
-    assert leases.has_met(1)
+    assert not leases.has_met(1, 50 * SECOND_NS - 1)
+    assert leases.has_met(1, 50 * SECOND_NS)
 
 
 def test_a_unit_that_was_met_stays_met() -> None:
@@ -156,8 +154,8 @@ def test_a_unit_that_was_met_stays_met() -> None:
     assert mate(1) not in host.kept.known, "it is forgotten"
     again = Host(Settings(), host.kept, 60 * SECOND_NS)
     tell_wants(peer(again, 7, OUTSIDER, 60 * SECOND_NS), CLUSTER, mate(1), "quotes")
-    assert again.profiles.leases.has_met(1)
-    assert again.profiles.is_ready
+    assert again.profiles.leases.has_met(1, 60 * SECOND_NS)
+    assert again.profiles.is_ready(60 * SECOND_NS)
 
 
 def test_who_came_into_a_network_is_never_alone() -> None:
@@ -201,6 +199,6 @@ def test_who_has_met_nobody_enters_no_unit_for_others() -> None:
     nonces = iter(range(100, 200))
     broker = Broker(Identity("host", HOST, 1), Settings(), lambda _: next(nonces), 0, joined_ns=0)
     leases = broker.profiles.leases
-    assert not any(leases.may_enter(level) or leases.has_met(level) for level in (1, 2, 3))
+    assert not any(leases.may_enter(level, 0) or leases.has_met(level, 0) for level in (1, 2, 3))
     leases.told_everything(0)
-    assert all(leases.may_enter(level) and leases.has_met(level) for level in (1, 2, 3))
+    assert all(leases.may_enter(level, 0) and leases.has_met(level, 0) for level in (1, 2, 3))

@@ -157,9 +157,10 @@ def alone(count: int) -> Profiles:
 
 def settle(profiles: Profiles, start: int) -> None:
     for turn in range(1, 40):
-        profiles.tick(start + turn * SECOND_NS // 8)
+        now_ns = start + turn * SECOND_NS // 8
+        profiles.tick(now_ns)
         profiles.news()
-        profiles.active()
+        profiles.active(now_ns)
 
 
 def test_equal_wants_are_one_object() -> None:
@@ -205,7 +206,7 @@ def test_what_a_digest_tells_together_is_acknowledged_in_parts() -> None:
         assert due is not None and turns < 1000
         now = max(now, due)
         profiles.tick(now)
-        found = [(each.subscription, each.level) for each in profiles.active()]
+        found = [(each.subscription, each.level) for each in profiles.active(now)]
         for level in range(DIGEST_LEVEL + 1, LEVELS + 1):
             assert sum(each == level for _, each in found) <= MAX_JUDGED
         risen += found

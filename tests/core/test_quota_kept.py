@@ -117,10 +117,10 @@ def test_a_group_that_waited_for_its_broker_is_refused_when_that_is_full_by_then
     """A broker that has just come does not know yet whether the group is kept elsewhere."""
     broker = lone_broker()
     shared = broker.events.sessions.shared
-    shared._is_ready = lambda: False
+    shared._is_ready = lambda now_ns: False
     assert not _refused(broker.handle(group_of(1), 0))
     assert not _refused(broker.handle(Subscribe(1, 2, "topic", "a", 4), 0))
-    shared._is_ready = lambda: True
+    shared._is_ready = lambda now_ns: True
     assert _refused(broker.tick(6 * SECOND_NS))
     broker.check()
     assert not _refused(broker.tick(12 * SECOND_NS))

@@ -28,7 +28,7 @@ def superseded() -> tuple[Superseded, Claims]:
 
 
 def speaks(claims: Claims, teller: Address, serial: int = 1, *, resigns: bool = False) -> None:
-    claims.learn(Claim(UNIT, teller, serial, 0, True, resigns, False, ()), 1)
+    claims.learn(Claim(UNIT, teller, serial, 0, True, resigns, False, ()), 1, 0)
 
 
 def digest(number: int, speaker: Address, topic: str) -> Digest:
@@ -45,11 +45,11 @@ def test_a_replaced_digest_counts_while_its_speaker_is_heard() -> None:
     for teller in (HERE, THERE):
         speaks(claims, teller)
     one, other, third = digest(1, HERE, "quotes"), digest(2, THERE, "news"), digest(3, THERE, "sports")
-    assert wants_quotes(found.effective(None, one))
-    assert wants_quotes(found.effective(one, other))
-    assert wants_quotes(found.effective(other, third))
+    assert wants_quotes(found.effective(None, one, 0))
+    assert wants_quotes(found.effective(one, other, 0))
+    assert wants_quotes(found.effective(other, third, 0))
     speaks(claims, HERE, 2, resigns=True)
-    assert not wants_quotes(found.effective(third, digest(4, THERE, "news")))
+    assert not wants_quotes(found.effective(third, digest(4, THERE, "news"), 0))
     assert len(found) == 0
 
 
@@ -58,10 +58,10 @@ def test_a_replaced_digest_counts_while_a_successor_of_its_speaker_is_heard() ->
     found, claims = superseded()
     speaks(claims, HERE)
     one = digest(1, HERE, "quotes")
-    found.effective(None, one)
+    found.effective(None, one, 0)
     speaks(claims, HERE, 2, resigns=True)
     for teller in (SUCCESSOR, THERE):
         speaks(claims, teller)
-    assert wants_quotes(found.effective(one, digest(2, THERE, "news")))
+    assert wants_quotes(found.effective(one, digest(2, THERE, "news"), 0))
     speaks(claims, THERE, 2, resigns=True)
-    assert not wants_quotes(found.effective(digest(2, THERE, "news"), digest(3, SUCCESSOR, "news")))
+    assert not wants_quotes(found.effective(digest(2, THERE, "news"), digest(3, SUCCESSOR, "news"), 0))

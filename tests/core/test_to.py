@@ -40,7 +40,7 @@ def give(world: World, at: Address, *inputs: Input, seconds: int = 3) -> None:
 
 def wanting(world: World, host: Address, event: Event, origin: Address) -> list[Unit]:
     broker = world.broker(host)
-    vector = broker.profiles.interest.destinations(event, origin)
+    vector = broker.profiles.interest.destinations(event, origin, world.now_ns)
     return [unit for unit in broker.map.vertices() if unit != host and vector & broker.profiles.interest.bit(unit)]
 
 

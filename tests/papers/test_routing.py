@@ -111,7 +111,7 @@ def test_the_steps_of_routing(fix5: Stage) -> None:
     fix5.subscribe("12", "erp-1")
     fix5.wait()
     broker = fix5.broker("6")
-    vector = broker.profiles.interest.destinations(Event(topic="erp-1"), broker.identity.address)
+    vector = broker.profiles.interest.destinations(Event(topic="erp-1"), broker.identity.address, fix5.world.now_ns)
     assert fix5.units(vector, "6") == ["SSC-A.SC-2"]
     hop = broker.hops.hop(fix5.network.labels.unit("SSC-A.SC-2"))
     assert hop is not None

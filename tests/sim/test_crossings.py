@@ -171,11 +171,11 @@ def test_copies_are_foretold_from_what_brokers_know() -> None:
         world.give(address, Subscribe(session, 1, "topic", "quotes", 4))
     world.run_until(world.now_ns + 5 * SECOND_NS)
     brokers = {broker.identity.address: broker for broker in world.live()}
-    told = foretell(brokers, origin, Event(topic="quotes"))
+    told = foretell(brokers, origin, Event(topic="quotes"), world.now_ns)
     way = at(network, "22", "1", "8", "10")
     assert told.crossings == tuple(itertools.pairwise(way))
     assert (told.served, told.lost) == ((near, far), ())
-    assert foretell(brokers, origin, Event(topic="other")).crossings == ()
+    assert foretell(brokers, origin, Event(topic="other"), world.now_ns).crossings == ()
 
 
 def test_a_tally_sees_what_was_in_vain() -> None:

@@ -56,7 +56,7 @@ def rows(world: World, broker: str, unit: str) -> list[object]:
 def wanting(world: World, broker: Address, event: Event, origin: Address | None = None) -> list[Unit]:
     """The units around a broker that it believes to want the event."""
     found = world.broker(broker)
-    vector = found.profiles.interest.destinations(event, origin or broker)
+    vector = found.profiles.interest.destinations(event, origin or broker, world.now_ns)
     return [u for u in found.map.vertices() if u != broker and vector & found.profiles.interest.bit(u)]
 
 

@@ -87,6 +87,9 @@ class Acknowledgements:
         self._through: dict[tuple[int, int, bytes], list[Want]] = {}
         self._seen = (-1, -1)
         self._release_ns: int | None = None
+        #: When `review` has to go on: at once while a digest's wants are left, or when this broker may be alone; None
+        #: where it ended, or where nobody can say when it may begin. `review` ends every input that changes anything.
+        self._resume_ns: int | None = None
 
     # --- subscriptions ---
 
@@ -177,29 +180,30 @@ class Acknowledgements:
 
     # --- judging ---
 
-    def review(self) -> list[Active]:
+    def review(self, now_ns: int) -> list[Active]:
         """Whose state has risen since this was asked last."""
         seen = (self._claims.changes, self._leases.changes)
-        now_ns = self._leases.now_ns
         alone_from_ns = self._leases.may_be_alone_from()
         if alone_from_ns is None or now_ns < alone_from_ns:
+            self._resume_ns = alone_from_ns
             return []
         released = self._release_ns is not None and now_ns >= self._release_ns
         if seen != self._seen or released:
             self._seen = seen
-            self._release_ns = self._leases.next_release()
+            self._release_ns = self._leases.next_release(now_ns)
             for level, waiting in enumerate(self._waiting):
-                if waiting and self._floors.get(level) != self._floor(level):
+                if waiting and self._floors.get(level) != self._floor(level, now_ns):
                     self._stirred[level] = None
         if self._fresh and 0 not in self._stirred:
-            self._raise(0, list(self._fresh), *self._floor(0))
+            self._raise(0, list(self._fresh), *self._floor(0, now_ns))
         self._fresh.clear()
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
-                    self._floors[level] = self._floor(level)
+                    self._floors[level] = self._floor(level, now_ns)
                     self._raise(level, self._concerned(level), *self._floors[level])
             self._stirred = {level: concerned for level, concerned in self._stirred.items() if self._is_left(level)}
+        self._resume_ns = now_ns if self._stirred else None
         self._through.clear()
         news, self._news = self._news, []
         return news
@@ -246,20 +250,22 @@ class Acknowledgements:
         if not waiting:
             self._waiting[level] = {}  # an emptied dict keeps the room of all that were in it
 
-    def _floor(self, level: int) -> tuple[bool, Floor]:
+    def _floor(self, level: int, now_ns: int) -> tuple[bool, Floor]:
         """Whether all have spoken who must, and the least that they have of what the own unit told."""
-        if not self._leases.has_met(level + 1):
+        if not self._leases.has_met(level + 1, now_ns):
             return False, None  # a newcomer does not know yet who else is there
         own = self._map.own(level)
         siblings = self._leases.siblings(level)
-        needed = [unit for unit in siblings if self._leases.must_acknowledge(unit)]
-        apart = not self._claims.is_whole(level)
-        if apart and (len(needed) < len(siblings) or not all(map(self._claims.claims_whole, needed))):
+        needed = [unit for unit in siblings if self._leases.must_acknowledge(unit, now_ns)]
+        apart = not self._claims.is_whole(level, now_ns)
+        if apart and len(needed) < len(siblings):
+            return False, None
+        if apart and not all(self._claims.claims_whole(unit, now_ns) for unit in needed):
             return False, None
         floor: Floor = None
         # Of what the own unit told, its own brokers must have heard too: gatekeepers among them tell it beyond.
         for unit in (*needed, own) if level else needed:
-            marks = self._claims.of(unit)
+            marks = self._claims.of(unit, now_ns)
             if marks is None or own not in marks:
                 return False, None
             has = marks[own]
@@ -340,12 +346,7 @@ class Acknowledgements:
     def next_wakeup(self) -> int | None:
         if not any(self._waiting):
             return None
-        alone_from_ns = self._leases.may_be_alone_from()
-        if alone_from_ns is None:
-            return None
-        if self._leases.now_ns < alone_from_ns:
-            return alone_from_ns
-        return self._leases.now_ns if any(map(self._is_left, self._stirred)) else self._release_ns
+        return self._release_ns if self._resume_ns is None else self._resume_ns
 
     def __len__(self) -> int:
         """The wants that are not yet acknowledged up to their scope."""

@@ -198,7 +198,7 @@ class Telling:
             self.settlement.next_number()
         added, removed = self._take_changes()
         for level in dict.fromkeys(gate.link.level for gate in self._gates.values()):
-            if self._is_whole(level):
+            if self._is_whole(level, now_ns):
                 self._steady_ns.setdefault(level, now_ns)
             else:
                 self._steady_ns.pop(level, None)
@@ -222,7 +222,7 @@ class Telling:
         self._crowded = len(self._told) > (ENOUGH_ROWS if self._crowded else MAX_FAR_ROWS)
         return added, removed
 
-    def _is_whole(self, level: int) -> bool:
+    def _is_whole(self, level: int, now_ns: int) -> bool:
         """Whether everything is known of the host's own unit of this level."""
         reach = self._map.reachable()
         if not self._table.has_spoken(self._map.own(DIGEST_LEVEL - 1)):
@@ -231,7 +231,7 @@ class Telling:
             digest = self._table.digest(own)
             if digest is not None and as_seen(self._map.host, digest.version[1]) not in reach:
                 return False  # a part of it that cannot be heard from here still speaks
-        return not any(0 < self._map.level(unit) < level for unit in self._table.doubted())
+        return not any(0 < self._map.level(unit) < level for unit in self._table.doubted(now_ns))
 
     # --- frames ---
 

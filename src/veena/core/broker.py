@@ -28,7 +28,6 @@ from veena.core.boundary import (
     LinkRoom,
     LinkUp,
     Merged,
-    PublishBatch,
     Restart,
     Send,
     Stored,
@@ -65,6 +64,7 @@ from veena.core.membership import Membership
 from veena.core.profiles import Profiles
 from veena.core.reach import Reach
 from veena.core.reception import Reception
+from veena.core.schedule import Schedule, Timers, Work
 from veena.core.settings import Settings, check_place
 from veena.core.setup_frames import Contacts
 from veena.core.threshold import Threshold
@@ -127,21 +127,14 @@ class Broker:
         #: When to look for what is out of reach: a while after the map changed, four times within the patience.
         self._reconcile_at_ns: int | None = None
         self._records = self._news = 0
-        #: Whether something may have to be told beside events, and whether the next wake-up is known. Events that went
-        #: by since then may have set a timer: the next claim, at the latest the next heartbeat, is a time to look.
-        self._is_stirred = True
-        self._have_events_passed = self._is_wakeup_known = self._is_beat_known = False
-        #: Whether the last input was events for clients here, and nothing else came of it: no frame and no timer.
-        self.was_plain = False
-        self._wakeup: int | None = None
-        self._beat: int | None = None
-        #: The link over which nothing but signs of life came with this input: no other part has anything to do.
-        self._idle: Link | None = None
+        #: What is still to be done before this broker may sleep.
+        self.schedule = Schedule()
         self._event_frames = self.events.frame_handlers()
         self._inputs = self._input_handlers()
         self._frames = self._frame_handlers()
 
-    def _input_handlers(self) -> dict[type[Input], Callable[..., None]]:
+    def _input_handlers(self) -> dict[type[Input], Callable[..., bool | None]]:
+        """Who handles an input; True where nothing is left to be done about it (`Publishers.publish_batch`)."""
         return {
             LinkUp: self._link_up,
             LinkDown: self._link_down,
@@ -173,25 +166,23 @@ class Broker:
     # --- the boundary ---
 
     def handle(self, given: Input, now_ns: int) -> list[Effect]:
-        self.profiles.leases.now_ns = now_ns
-        kind = type(given)
-        if kind is not Arrived:
-            self._is_stirred = self._is_stirred or kind not in QUIET
-            self._have_events_passed = True
-        self._inputs[kind](given, now_ns)
-        self.was_plain = kind is PublishBatch and not self._is_stirred and self.events.publishers.was_plain
-        return self._take_effects() if self.was_plain else self._flush(now_ns)
+        kind, schedule = type(given), self.schedule
+        if kind not in QUIET:
+            schedule.control_changed()
+        elif kind is not Arrived:
+            schedule.events_passed()
+        is_done = self._inputs[kind](given, now_ns)
+        return self._take_effects() if is_done and schedule.take_fast_path() else self._flush(now_ns)
 
     def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
         """`handle` for a burst like one before: who gets it as it came; None, and nothing has changed, for others."""
-        if self._is_stirred:
+        if self.schedule.work is Work.CONTROL:
             return None
-        self.profiles.leases.now_ns, self._have_events_passed = now_ns, True
+        self.schedule.events_passed()
         return self.events.publishers.again(session, burst, now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
-        self.profiles.leases.now_ns = now_ns
-        self._is_stirred, self.was_plain = True, False
+        self.schedule.control_changed()
         for link in list(self._links.values()):
             reason = link.tick(now_ns)
             if reason is not None:
@@ -223,14 +214,14 @@ class Broker:
         Events set no timer below a heartbeat, except that of links over transports that lose frames; a broker without
         links has no heartbeat.
         """
-        if not self._is_wakeup_known:
-            self._wakeup = self._next_wakeup()
-            self._is_wakeup_known = True
-        if not self._is_beat_known:
-            self._beat = min((link.next_wakeup() for link in self._links.values() if not link.ordered), default=None)
-            self._is_beat_known = True
+        schedule = self.schedule
+        if schedule.timers is Timers.UNKNOWN:
+            schedule.know_wakeup(self._next_wakeup())
+        if schedule.timers is Timers.BEAT_UNKNOWN:
+            beats = (link.next_wakeup() for link in self._links.values() if not link.ordered)
+            schedule.know_beat(min(beats, default=None))
         lonely = None if self._by_connection else self.events.next_wakeup()
-        return min((time for time in (self._wakeup, self._beat, lonely) if time is not None), default=None)
+        return min((time for time in (*schedule.wakeups(), lonely) if time is not None), default=None)
 
     def _next_wakeup(self) -> int | None:
         due = [link.next_wakeup() for link in self._links.values() if link.ordered]
@@ -261,6 +252,7 @@ class Broker:
 
     def check(self) -> None:
         """Assert every invariant."""
+        self.schedule.check()
         self.map.check()
         self.table.check()
         self.reception.membership.check()
@@ -279,7 +271,7 @@ class Broker:
     # --- inputs ---
 
     def _link_up(self, given: LinkUp, now_ns: int) -> None:
-        self._is_stirred = True
+        self.schedule.control_changed()
         if given.link in self._links or given.link in self._threshold:
             raise LocalProtocolError(f"link {given.link} is in use: give each new connection a new number")
         if len(self._links) + len(self._threshold) >= MAX_LINKS:
@@ -305,27 +297,28 @@ class Broker:
             self.events.router.is_stale |= link.is_clogged != was_clogged
 
     def _arrived(self, given: Arrived, now_ns: int) -> None:
-        link = self._links.get(given.link)
+        link, schedule = self._links.get(given.link), self.schedule
         if link is None:  # closed here while its last frames were on the way, or not greeted yet
             if given.link in self._threshold:
                 self._threshold.hold(given)
             return
-        self._idle = None if link.is_waiting else link
-        self._have_events_passed = self._have_events_passed or self._idle is None
+        are_signs = not link.is_waiting
+        if not are_signs:
+            schedule.events_passed()
         try:
             for sent_as, frame in given.frames:
                 for number, ready in link.arrive(sent_as, frame, now_ns):
-                    self._idle = None
+                    are_signs = False
                     if type(ready) is EventFrame:
-                        self._have_events_passed = True
+                        schedule.events_passed()
                         self.events.arrived(link, number, ready, now_ns)
                         continue
                     assert isinstance(ready, Frame)
                     handler = self._frames.get(type(ready))
-                    if type(ready) is not Have:
-                        is_of_events = type(ready) in self._event_frames
-                        self._have_events_passed = self._have_events_passed or is_of_events
-                        self._is_stirred = self._is_stirred or not is_of_events
+                    if type(ready) in self._event_frames:
+                        schedule.events_passed()
+                    elif type(ready) is not Have:
+                        schedule.control_changed()
                     if handler is not None:
                         handler(link, ready, now_ns)
                     elif self.reception.handles(ready):
@@ -337,6 +330,8 @@ class Broker:
         except VeenaError as error:
             self._close(link, error.reply if isinstance(error, RemoteProtocolError) else str(error), now_ns)
             return
+        if are_signs:
+            schedule.signs_came(link)
         self.watch.judge(link, now_ns)
 
     # --- frames ---
@@ -368,13 +363,12 @@ class Broker:
 
     def _on_have(self, link: Link, frame: Have, now_ns: int) -> None:
         # All links of a cluster bring the same claims, so most are no news.
-        is_news = self.profiles.handle_claims(frame, link.number, link.level)
-        self._is_stirred = self._is_stirred or is_news or self._have_events_passed
+        self.schedule.receipt_came(self.profiles.handle_claims(frame, link.number, link.level, now_ns))
 
     def _tell_everything(self, link: Link, now_ns: int) -> None:
         self.contacts.tell_everything(link, now_ns)
         # Wants before connections: a unit is never in reach with less than it wants.
-        link.tell(self.profiles.frames(self.profiles.everything(), link.level), now_ns)
+        link.tell(self.profiles.frames(self.profiles.everything(now_ns), link.level), now_ns)
         link.tell(self.table.frames(self.table.everything(), link.level, link.connection, True), now_ns)
 
     def _on_connections(self, link: Link, frame: Connections, now_ns: int) -> None:
@@ -407,7 +401,7 @@ class Broker:
         self._effects += effects
 
     def _learn(self, record: ConnectionRecord, source: int | None, now_ns: int) -> None:
-        self._is_stirred = True
+        self.schedule.control_changed()
         level = self.table.learn(record, source, now_ns)
         if level is not None:
             self.hops.invalidate(level)
@@ -422,7 +416,7 @@ class Broker:
 
     def _drop(self, link: Link, now_ns: int) -> None:
         link.state = LinkState.CLOSED
-        self._is_stirred = True
+        self.schedule.control_changed()
         del self._links[link.number]
         if link.connection is not None and self._by_connection.pop(link.connection, None) is not None:
             self.hops.close(link.connection)
@@ -434,24 +428,26 @@ class Broker:
 
     def _flush(self, now_ns: int) -> list[Effect]:
         """Pass on the news, look after the links that it concerns, and make one write a link."""
-        idle, self._idle = self._idle, None
-        if self._is_stirred:
-            self._is_stirred = self._is_wakeup_known = self._is_beat_known = self._have_events_passed = False
+        schedule = self.schedule
+        only = schedule.take_link()
+        if schedule.work is Work.CONTROL:
+            schedule.begin_settling()
             self._settle(now_ns)
-            idle = None
-        if idle is None:
-            self._have_events_passed = self.events.flush(now_ns) or self._have_events_passed
+        if only is None:
+            if self.events.flush(now_ns):
+                schedule.events_passed()
             self._effects += self.ledger.flush()
-        for link in self._links.values() if idle is None else (idle,):
+        for link in self._links.values() if only is None else (only,):
             if not link.ordered:
                 link.acknowledge()
-                self._is_beat_known = self._is_beat_known and link.is_due_known
+                if not link.is_due_known:
+                    schedule.beat_changed()
             if link.outbox:
                 self._effects.append(Send(link.number, tuple(link.outbox)))
                 link.outbox.clear()
             if link.blocked is not None:
-                self._is_stirred = True
-        if self._is_stirred:
+                schedule.control_changed()
+        if schedule.work is Work.CONTROL:
             return self._flush(now_ns)
         return self._take_effects()
 
@@ -483,7 +479,7 @@ class Broker:
         self.discovery.flush(now_ns)
         self.dialler.flush(now_ns)
         self.profiles.beyond.flush(now_ns)
-        self._effects += self.events.sessions.active(self.profiles.active(), now_ns)
+        self._effects += self.events.sessions.active(self.profiles.active(now_ns), now_ns)
         self._effects += self._reach.report(now_ns)
         if self._reconcile_at_ns is None and self.table.needs_reconciling():
             self._reconcile_at_ns = now_ns + self.settings.reconcile_ns // 4

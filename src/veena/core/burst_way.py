@@ -68,13 +68,13 @@ class BurstWay:
 
     def publish(self, burst: EventBurst, stream: Stream, now_ns: int) -> bool:
         """Hand over and send on what a client published; False, and nothing has changed, if it is not plain."""
-        decision = self._decided(burst, self._origin)
+        decision = self._decided(burst, self._origin, now_ns)
         if decision is None or self._decisions.fault(decision):
             return False
         receivers = self._receivers(decision, burst, stream, self._host)
         if receivers is None:
             return False
-        wanted = self._decisions.wanted(decision, self._host)
+        wanted = self._decisions.wanted(decision, self._host, now_ns)
         burst = burst.stamped(self._origin)
         flight = Flight(event_key(burst.first), burst.first, now_ns)
         self._pass_on(burst, flight, stream, receivers, self._router.entered(flight, wanted, now_ns), self._router.me)
@@ -123,7 +123,7 @@ class BurstWay:
         """Hand over and send on what came; False, and nothing has changed, if it is not plain."""
         like = burst.like
         origin = like.origin_address
-        decision = None if origin is None else self._decided(burst, like.origin)
+        decision = None if origin is None else self._decided(burst, like.origin, now_ns)
         if origin is None or decision is None:
             return False
         try:
@@ -144,14 +144,14 @@ class BurstWay:
 
     # --- both ---
 
-    def _decided(self, burst: EventBurst, origin: bytes) -> Decision | None:
+    def _decided(self, burst: EventBurst, origin: bytes, now_ns: int) -> Decision | None:
         """What is decided about all of them; None where each has to be looked at."""
         if burst.like.ttl_ms != NO_TTL or self._records.is_on:
             return None
         if self._decisions.is_untimely or self._profiles.beyond.untimely:
             return None
         try:
-            decision = self._decisions.of(burst.like, origin)
+            decision = self._decisions.of(burst.like, origin, now_ns)
         except InvalidEvent:
             return None
         return None if decision.to or decision.has_original else decision

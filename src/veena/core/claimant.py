@@ -71,29 +71,28 @@ class Claimant:
         self._release_ns: int | None = None
         claims.on_change = self._changed
 
-    def heard_own(self, claim: Claim) -> None:
+    def heard_own(self, claim: Claim, now_ns: int) -> None:
         """What an earlier life of the host claimed: where it speaks no longer, others would wait for it in vain."""
         level = self._map.level(claim.who)
         if self._claims.record(claim.who, self._map.host) is None and level not in self._offices and not claim.last:
             self._vacant[level] = None
-            self._claims.learn(claim, None)
+            self._claims.learn(claim, None, now_ns)
 
     def review(self, levels: list[int], now_ns: int) -> None:
         """Tell what the host's own units have, where this broker speaks for them and it is due."""
-        self.look_around(levels)
+        self.look_around(levels, now_ns)
         for level in [*(level for level in self._offices if level not in levels), *self._vacant]:
             self._offices.pop(level, None)
             told = self._claims.record(self._map.own(level), self._map.host)
             if level not in levels and told is not None and not told.last:
-                self._tell(level, [], last=True)
+                self._tell(level, [], now_ns, last=True)
         self._vacant.clear()
         for level, office in self._offices.items():
             if (office.due_ns is not None and now_ns >= office.due_ns) or now_ns >= office.refresh_ns:
                 self._claim(level, office, now_ns)
 
-    def look_around(self, levels: list[int]) -> None:
+    def look_around(self, levels: list[int], now_ns: int) -> None:
         """Notice what changed: something has to be told then, when the interval is over."""
-        now_ns = self._leases.now_ns
         for level in levels:
             if level not in self._offices:
                 # For a while after a start everybody believes to be alone, and to speak for all of its units.
@@ -102,31 +101,31 @@ class Claimant:
                 self._vacant.pop(level, None)
         seen = (self._table.mark_changes, self._leases.changes)
         if seen[0] != self._seen[0]:
-            self._stir(0)
+            self._stir(0, now_ns)
         released = self._release_ns is not None and now_ns >= self._release_ns
         if seen[1] != self._seen[1] or released:
             for level in levels:
-                self._stir(level)
+                self._stir(level, now_ns)
         self._seen = seen
-        self._release_ns = self._leases.next_release()
+        self._release_ns = self._leases.next_release(now_ns)
 
-    def _changed(self, who: Unit) -> None:
-        self._stir(self._map.level(who) + 1)
+    def _changed(self, who: Unit, now_ns: int) -> None:
+        self._stir(self._map.level(who) + 1, now_ns)
 
-    def _stir(self, level: int) -> None:
+    def _stir(self, level: int, now_ns: int) -> None:
         office = self._offices.get(level)
         if office is not None and office.due_ns is None:
-            office.due_ns = self._leases.now_ns + self._interval(level)
+            office.due_ns = now_ns + self._interval(level)
 
     def _interval(self, level: int) -> int:
         return self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
 
     def _claim(self, level: int, office: _Office, now_ns: int) -> None:
         office.due_ns = None
-        self._claims.prune()
+        self._claims.prune(now_ns)
         record = self._claims.record(self._map.own(level), self._map.host) if office.has_claimed else None
         told = {} if record is None else record.marks
-        have = self._have(level, told)
+        have = self._have(level, told, now_ns)
         marks = [
             Mark(unit, (pair[1], speaker, pair[0]))
             for unit, speakers in have.items()
@@ -139,26 +138,26 @@ class Claimant:
             for speaker in speakers
             if speaker not in have.get(unit, {})
         ]
-        is_changed = record is None or record.whole != self._claims.is_whole(level)
+        is_changed = record is None or record.whole != self._claims.is_whole(level, now_ns)
         if marks or is_changed or now_ns >= office.refresh_ns:
             office.refresh_ns = now_ns + self._sign_ns
             office.has_claimed = True
-            self._tell(level, marks, first=record is None)
+            self._tell(level, marks, now_ns, first=record is None)
 
-    def _tell(self, level: int, marks: list[Mark], *, first: bool = False, last: bool = False) -> None:
-        own, whole = self._map.own(level), self._claims.is_whole(level)
+    def _tell(self, level: int, marks: list[Mark], now_ns: int, *, first: bool = False, last: bool = False) -> None:
+        own, whole = self._map.own(level), self._claims.is_whole(level, now_ns)
         for at in range(0, max(len(marks), 1), MAX_MARKS):
             self._serials[level] = min(self._serials[level] + 1, MAX_COUNT)
             part = tuple(marks[at : at + MAX_MARKS])
             claim = Claim(own, self._map.host, self._serials[level], 0, whole, last, first and at == 0, part)
-            self._claims.learn(claim, None)
+            self._claims.learn(claim, None, now_ns)
 
-    def _have(self, level: int, told: Marks) -> Marks:
+    def _have(self, level: int, told: Marks, now_ns: int) -> Marks:
         """What all live parts of the host's own unit of this level have."""
         if level == 0:
-            return self._settled(told)
-        parts = [unit for unit in self._leases.siblings(level - 1) if self._leases.must_acknowledge(unit)]
-        found = [self._claims.of(unit) for unit in (*parts, self._map.own(level - 1))]
+            return self._settled(told, now_ns)
+        parts = [unit for unit in self._leases.siblings(level - 1) if self._leases.must_acknowledge(unit, now_ns)]
+        found = [self._claims.of(unit, now_ns) for unit in (*parts, self._map.own(level - 1))]
         heard = [marks for marks in found if marks is not None]
         size = self._map.levels - level
         have: Marks = {}
@@ -171,7 +170,7 @@ class Claimant:
                     held[speaker] = max(pair, held.get(speaker, pair))
         return have
 
-    def _settled(self, told: Marks) -> Marks:
+    def _settled(self, told: Marks, now_ns: int) -> Marks:
         """The marks of the table; of what is not settled yet, the one before."""
         have: Marks = {}
         for unit in self._table.units():
@@ -179,7 +178,7 @@ class Claimant:
                 if self._is_settled(unit, (pair[1], speaker, pair[0])):
                     have.setdefault(unit, {})[speaker] = pair
                 else:
-                    self._stir(0)
+                    self._stir(0, now_ns)
                     if speaker in told.get(unit, {}):
                         have.setdefault(unit, {})[speaker] = told[unit][speaker]
         return have

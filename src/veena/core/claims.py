@@ -66,7 +66,7 @@ class Claims:
         #: Counts changes of what anybody claims.
         self.changes = 0
         #: Told which unit's claims changed.
-        self.on_change: Callable[[Unit], None] = _nobody
+        self.on_change: Callable[[Unit, int], None] = _nobody
 
     def check_claim(self, claim: Claim) -> None:
         """Raise RemoteProtocolError unless this can be a claim that concerns the host."""
@@ -85,13 +85,13 @@ class Claims:
                 raise RemoteProtocolError(f"{name} is about {format_address(mark.unit)}, which is not for it to hear")
             check_version(mark.unit, mark.version, len(host))
 
-    def learn(self, claim: Claim, source: int | None) -> None:
+    def learn(self, claim: Claim, source: int | None, now_ns: int) -> None:
         """Take in a claim that was checked, and pass it on if it is news."""
-        heard_ns = self._leases.now_ns - claim.age_ms * MILLISECOND_NS
+        heard_ns = now_ns - claim.age_ms * MILLISECOND_NS
         records = self._records.setdefault(claim.who, {})
         known = records.get(claim.teller)
         if known is None:
-            if claim.last or not self._has_room(records):
+            if claim.last or not self._has_room(records, now_ns):
                 return  # passing on what nobody keeps would go round for ever
             known = records[claim.teller] = Record(claim.serial, heard_ns)
         elif claim.serial < known.serial or (claim.serial == known.serial and not _is_news(claim, known.marks)):
@@ -104,14 +104,14 @@ class Claims:
         self.changes += 1
         self._news.append((claim, source))
         if not claim.last:
-            self._leases.heard(claim.who, known.heard_ns)
-        self.on_change(claim.who)
+            self._leases.heard(claim.who, known.heard_ns, now_ns)
+        self.on_change(claim.who, now_ns)
 
-    def _has_room(self, records: dict[Address, Record]) -> bool:
+    def _has_room(self, records: dict[Address, Record], now_ns: int) -> bool:
         """Whether one more teller of a unit can be kept; those who resigned, or are silent, make room."""
         if len(records) < MAX_TELLERS:
             return True
-        silent_ns = self._leases.now_ns - self._leases.patience_ns
+        silent_ns = now_ns - self._leases.patience_ns
         gone = next((teller for teller, known in records.items() if known.last or known.heard_ns < silent_ns), None)
         if gone is not None:
             del records[gone]
@@ -120,56 +120,58 @@ class Claims:
     def record(self, who: Unit, teller: Address) -> Record | None:
         return self._records.get(who, {}).get(teller)
 
-    def of(self, who: Unit) -> Marks | None:
+    def of(self, who: Unit, now_ns: int) -> Marks | None:
         """What all of a unit has, as far as its fresh claims say; None without any."""
-        fresh = self._fresh(who)
+        fresh = self._fresh(who, now_ns)
         if not fresh:
             return None
         return fresh[0].marks if len(fresh) == 1 else least([record.marks for record in fresh])
 
-    def tellers(self, who: Unit) -> list[Address]:
+    def tellers(self, who: Unit, now_ns: int) -> list[Address]:
         """Who speaks for a unit, as far as it is heard."""
-        since = self._leases.now_ns - self._leases.patience_ns
+        since = now_ns - self._leases.patience_ns
         records = self._records.get(who, {})
         return [teller for teller, record in records.items() if not record.last and record.heard_ns > since]
 
-    def _fresh(self, who: Unit) -> list[Record]:
-        since = self._leases.now_ns - self._leases.patience_ns
+    def _fresh(self, who: Unit, now_ns: int) -> list[Record]:
+        since = now_ns - self._leases.patience_ns
         return [record for record in self._records.get(who, {}).values() if not record.last and record.heard_ns > since]
 
-    def is_apart(self, unit: Unit) -> bool:
+    def is_apart(self, unit: Unit, now_ns: int) -> bool:
         """Whether somebody out of reach speaks for a unit of the host's own: another part of it is alive."""
-        since, reach = self._leases.now_ns - self._leases.patience_ns, self._map.reachable()
+        since, reach = now_ns - self._leases.patience_ns, self._map.reachable()
         return any(
             record.heard_ns > since and not record.last and as_seen(self._map.host, teller) not in reach
             for teller, record in self._records.get(unit, {}).items()
             if teller != self._map.host
         )
 
-    def others_speak(self, unit: Unit) -> bool:
+    def others_speak(self, unit: Unit, now_ns: int) -> bool:
         """Whether a unit of the host's own may have another part: more than one speaks for it, or one out of reach."""
-        return len(self.tellers(unit)) > 1 or self.is_apart(unit)
+        return len(self.tellers(unit, now_ns)) > 1 or self.is_apart(unit, now_ns)
 
-    def is_whole(self, level: int) -> bool:
+    def is_whole(self, level: int, now_ns: int) -> bool:
         """Whether the host's own unit of this level is in one piece, as far as anybody in it knows."""
-        if any(self._leases.has_lost(below) for below in range(level)):
+        if any(self._leases.has_lost(below, now_ns) for below in range(level)):
             return False
-        return all(self.claims_whole(unit) for below in range(1, level) for unit in self._leases.siblings(below))
+        siblings = (unit for below in range(1, level) for unit in self._leases.siblings(below))
+        return all(self.claims_whole(unit, now_ns) for unit in siblings)
 
-    def claims_whole(self, who: Unit) -> bool:
+    def claims_whole(self, who: Unit, now_ns: int) -> bool:
         """Whether another unit says so of itself."""
-        return all(record.whole for record in self._fresh(who))
+        return all(record.whole for record in self._fresh(who, now_ns))
 
     def take_news(self) -> list[tuple[Claim, int | None]]:
         news, self._news = self._news, []
         return news
 
-    def everything(self) -> list[Claim]:
+    def everything(self, now_ns: int) -> list[Claim]:
         """For a new link: all claims that count, complete."""
         found: list[Claim] = []
         for who, records in self._records.items():
             for teller, record in records.items():
-                age_ns = self._leases.now_ns - record.heard_ns
+                age_ns = now_ns - record.heard_ns
+                assert age_ns >= 0, "nobody is heard before he speaks"
                 if record.last or age_ns >= self._leases.patience_ns:
                     continue
                 marks = [
@@ -182,9 +184,9 @@ class Claims:
                     found.append(Claim(who, teller, record.serial, age_ms, record.whole, False, at == 0, part))
         return found
 
-    def prune(self) -> None:
+    def prune(self, now_ns: int) -> None:
         """Drop what counts no more. Nobody can bring it back: a claim is told with its age."""
-        since = self._leases.now_ns - self._leases.patience_ns
+        since = now_ns - self._leases.patience_ns
         for records in self._records.values():
             for teller in [teller for teller, record in records.items() if record.heard_ns <= since]:
                 del records[teller]
@@ -200,9 +202,7 @@ class Claims:
     def check(self) -> None:
         for who, records in self._records.items():
             assert len(records) <= MAX_TELLERS
-            for teller, record in records.items():
-                assert teller[: len(who)] == who
-                assert record.heard_ns <= self._leases.now_ns
+            assert all(teller[: len(who)] == who for teller in records)
 
 
 def have_frames(claims: Iterable[Claim]) -> list[Have]:
@@ -257,5 +257,5 @@ def _merge(claim: Claim, marks: Marks) -> None:
             marks.get(mark.unit, {}).pop(speaker, None)
 
 
-def _nobody(unit: Unit) -> None:
+def _nobody(unit: Unit, now_ns: int) -> None:
     """Nobody listens."""

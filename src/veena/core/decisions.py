@@ -73,10 +73,10 @@ class Decisions:
         self._state: tuple[tuple[int, tuple[Unit, ...]], int] = ((-1, ()), -1)
         self.asked = self.found = 0
 
-    def of(self, frame: EventFrame, origin: bytes) -> Decision:
+    def of(self, frame: EventFrame, origin: bytes, now_ns: int) -> Decision:
         """What is decided about an event published at `origin`; raises InvalidEvent where it cannot be read."""
         self.asked += 1
-        state = (self._interest.state(), self._clients.changes)
+        state = (self._interest.state(now_ns), self._clients.changes)
         if state != self._state:
             self._state = state
             self._known.clear()
@@ -113,11 +113,11 @@ class Decisions:
                 decision._fault = str(error)
         return decision._fault
 
-    def wanted(self, decision: Decision, origin: Address) -> int:
+    def wanted(self, decision: Decision, origin: Address, now_ns: int) -> int:
         """The vector of the units around that want it."""
         if decision.wanted < 0:
             assert decision._event is not None
-            decision.wanted = self._interest.destinations(decision._event, origin)
+            decision.wanted = self._interest.destinations(decision._event, origin, now_ns)
             if decision._receivers is not None:
                 decision._event = None
         return decision.wanted
@@ -125,7 +125,7 @@ class Decisions:
     def inside(self, frame: EventFrame, now_ns: int) -> int:
         """The units around that want an event which came from elsewhere; raises InvalidEvent."""
         origin = frame.origin_address or self._host
-        wanted = self.wanted(self.of(frame, frame.origin), origin)
+        wanted = self.wanted(self.of(frame, frame.origin, now_ns), origin, now_ns)
         if self._interest.former and frame.reliable and self.is_old(frame, now_ns):
             wanted |= self._interest.formerly(frame.event(), origin)
         return wanted

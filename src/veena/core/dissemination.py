@@ -77,7 +77,7 @@ class ConnectionTable:
         #: Something was forgotten because it was out of reach: others may hold it still, and will not tell unasked.
         self.has_forgotten = False
         #: Whether another part of an own unit may be alive: whoever hears its speakers answers.
-        self.others_speak: Callable[[Unit], bool] = lambda unit: True
+        self.others_speak: Callable[[Unit, int], bool] = lambda unit, now_ns: True
         #: Whether a connection stands because another part of an own unit speaks: silence comes with time alone.
         self._relies_on_others = False
         self._judged_changes = 0
@@ -162,7 +162,7 @@ class ConnectionTable:
         others = self._other_parts(reach)
         changed: list[int | None] = []
         for record in list(self._records.values()):
-            verdict = self._verdict(record, reach, others, held) if record.up else None
+            verdict = self._verdict(record, reach, others, held, now_ns) if record.up else None
             if verdict is None:
                 self._missing_ns.pop(record.id, None)
                 continue
@@ -191,14 +191,14 @@ class ConnectionTable:
         return [own for own, far in detours if far in reach]
 
     def _verdict(
-        self, record: ConnectionRecord, reach: dict[Unit, None], others: list[Unit], held: Container[int]
+        self, record: ConnectionRecord, reach: dict[Unit, None], others: list[Unit], held: Container[int], now_ns: int
     ) -> _Verdict | None:
         coarsest = self._map.levels - record.level
         if not is_fine(record, self._host):
             own, far = self._detour_ends(record)
             # Another part of the host's own unit has it. While that part is seen to live, it can speak for itself.
             lives = far in reach or any(unit[: len(own)] == own for unit in others)
-            lives = lives and self._has_another_part(own, record.level)
+            lives = lives and self._has_another_part(own, record.level, now_ns)
             self._relies_on_others = self._relies_on_others or lives
             return None if lives else _Verdict.WITHDRAW
         if self._host in (record.low, record.high):
@@ -208,10 +208,11 @@ class ConnectionTable:
             return _Verdict.WITHDRAW
         return _Verdict.FORGET if len(gone) == 2 else None
 
-    def _has_another_part(self, own: Unit, level: int) -> bool:
+    def _has_another_part(self, own: Unit, level: int, now_ns: int) -> bool:
         """Whether somebody else speaks for this unit of the host's, or for one around it up to a level: a part that is
         cut off further out is heard no more as a part of the smaller unit."""
-        return any(self.others_speak(own[:size]) for size in range(self._map.levels - level, len(own) + 1))
+        sizes = range(self._map.levels - level, len(own) + 1)
+        return any(self.others_speak(own[:size], now_ns) for size in sizes)
 
     def _reach(self) -> dict[Unit, None]:
         """What can be reached over connections that are up, suspected and clogged ones included."""

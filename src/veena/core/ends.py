@@ -214,7 +214,7 @@ class Ends:
         """Hand an event to those who want it."""
         frame = flight.frame
         try:
-            decision = self._decisions.of(frame, frame.origin)
+            decision = self._decisions.of(frame, frame.origin, now_ns)
             publisher = frame.publisher
         except InvalidEvent:
             return Outcome.NOBODY

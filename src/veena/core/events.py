@@ -100,7 +100,7 @@ class Events:
         self.explainer = Explainer(
             network.host, settings, self.records, self.router, self.origin, self.sessions.post, effects,
             profiles.all_known, self._lost_ns.get, lambda session: session in profiles.clients,
-            lambda: profiles.is_ready,
+            profiles.is_ready,
         )  # fmt: skip
         self.ends.on_saved = self.router.delivered
         self.ends.on_saved_bursts = self.origin.bursts_served
@@ -136,7 +136,7 @@ class Events:
             Release: lambda link, frame, now: self.kept_copies.release(link, frame),
         }
 
-    def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
+    def input_handlers(self) -> dict[type[Input], Callable[..., bool | None]]:
         return {
             SessionClogged: self.outlet.clog,
             SessionClear: self.outlet.clear,

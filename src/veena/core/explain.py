@@ -82,7 +82,7 @@ class Explainer:
         vertices: Callable[[], Sequence[Unit]],
         lost_since: Callable[[Unit], int | None],
         is_attached: Callable[[int], bool],
-        is_ready: Callable[[], bool],
+        is_ready: Callable[[int], bool],
     ) -> None:
         self._host = host
         self._settings = settings
@@ -119,7 +119,7 @@ class Explainer:
         if not self.may_explain(given.session):
             reason = "this client may not ask what became of events: give it the right to explain"
             raise LocalProtocolError(reason, code=RefusalCode.DENIED)
-        if not self._is_ready():  # a broker that has not met its own units cannot say which of them are silent
+        if not self._is_ready(now_ns):  # a broker that has not met its own units cannot say which of them are silent
             reason = "this broker does not know yet who there is to be asked: ask again in a moment, or another broker"
             raise LocalProtocolError(reason, code=RefusalCode.STARTING)
         if not 0 < given.deadline_ms <= MAX_DEADLINE_MS:

@@ -103,16 +103,16 @@ class InterestMap:
         """What is asked of larger units, all together."""
         return [test.part for tests in self._digests.values() for test in tests.values()]
 
-    def state(self) -> tuple[int, tuple[Unit, ...]]:
+    def state(self, now_ns: int) -> tuple[int, tuple[Unit, ...]]:
         """Something that is the same as long as every event has the same destinations."""
-        return self.revision, self._table.doubted()
+        return self.revision, self._table.doubted(now_ns)
 
     def forget(self, unit: Unit) -> None:
         self.revision += 1
         self.changes += 1
         self._digests.pop(unit, None)
 
-    def destinations(self, event: Event, origin: Address) -> int:
+    def destinations(self, event: Event, origin: Address, now_ns: int) -> int:
         """The vector of units around this broker that want, or may want, an event published at `origin`."""
         vector = self._everywhere()
         addressed = bool(event.to)  # then it is for the clients it names alone (EVT-05)
@@ -129,7 +129,7 @@ class InterestMap:
             for unit, tests in self._digests.items():
                 if any(self._in_scope(origin, scope) and test.may_want(atoms) for scope, test in tests.items()):
                     vector |= self.bit(unit)
-        return vector | self._unknown()
+        return vector | self._unknown(now_ns)
 
     def formerly(self, event: Event, origin: Address) -> int:
         """The units that wanted such an event, and still want what was accepted before everybody had heard of it."""
@@ -139,11 +139,11 @@ class InterestMap:
                 vector |= wants.engine.destinations(event)
         return vector
 
-    def ever(self, event: Event, origin: Address) -> int:
+    def ever(self, event: Event, origin: Address, now_ns: int) -> int:
         """The units that want an old event, whether or not they would want it if it were new."""
-        return self.destinations(event, origin) | self.formerly(event, origin)
+        return self.destinations(event, origin, now_ns) | self.formerly(event, origin)
 
-    def orphaned(self, event: Event, origin: Address, units: tuple[Unit, ...]) -> int:
+    def orphaned(self, event: Event, origin: Address, units: tuple[Unit, ...], now_ns: int) -> int:
         """Whom a broker sends an event for somebody who is gone: the units that he looked after; and where this broker
         is in one of them, or he was its origin, all that want it."""
         host, vector = self._map.host, 0
@@ -151,7 +151,7 @@ class InterestMap:
             for unit in units:
                 vector |= self.bit(as_seen(host, unit))
             return vector
-        vector = self.ever(event, origin) | self.bit(host)
+        vector = self.ever(event, origin, now_ns) | self.bit(host)
         if origin[:-1] != host[:-1]:
             # What is wanted there within a scope that ends below this broker is told to nobody here.
             vector |= self.bit(as_seen(host, origin))
@@ -184,10 +184,10 @@ class InterestMap:
         size = self._map.levels - scope
         return origin[:size] == self._map.host[:size]
 
-    def _unknown(self) -> int:
+    def _unknown(self, now_ns: int) -> int:
         """Units that have not spoken, or not for long, or cannot be heard: they may want anything (`leases`)."""
         vector = 0
-        for unit in self._table.doubted():
+        for unit in self._table.doubted(now_ns):
             vector |= self.bit(unit)
         return vector
 

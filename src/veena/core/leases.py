@@ -48,7 +48,6 @@ class Leases:
         #: After so long nobody waits for a unit any more: its own lease of us has run out before. The margin is for
         #: signs of life that were under way.
         self.patience_ns = settings.lease_ns + settings.lease_ns // 3
-        self.now_ns = now_ns
         #: Until then a broker that knows nobody may simply not have met its neighbours. One that came into a network
         #: is never alone: somebody let it in.
         self._alone_from_ns = now_ns + settings.suspect_after_ns
@@ -74,7 +73,7 @@ class Leases:
         self._standing_since = -1
         #: Counts what can change the circle of those who must acknowledge.
         self.changes = 0
-        self.sync()
+        self.sync(now_ns)
 
     def _is_vertex(self, unit: Unit) -> bool:
         host = self._map.host
@@ -93,32 +92,32 @@ class Leases:
             for above in [each for each in self._unmet_ns if each > level]:
                 del self._unmet_ns[above]
 
-    def heard_of_others(self, level: int) -> None:
+    def heard_of_others(self, level: int, now_ns: int) -> None:
         """Somebody else speaks, or spoke, for the host's own unit of this level."""
         if 0 < level <= self._met and level not in self._unmet_ns:
-            self._unmet_ns[level] = self.now_ns
+            self._unmet_ns[level] = now_ns
             self.changes += 1
 
-    def has_met(self, level: int) -> bool:
+    def has_met(self, level: int, now_ns: int) -> bool:
         """Whether this broker can know who is in its own unit of this level.
 
         Over a link from beside a larger unit nothing is heard of the smaller ones: if others are in that one, they may
         be in these.
         """
         heard = (self._unmet_ns.get(each) for each in (level, max(level, self._met)))
-        return not self._is_stranger and all(s is None or self.now_ns >= s + self._forget_ns for s in heard)
+        return not self._is_stranger and all(s is None or now_ns >= s + self._forget_ns for s in heard)
 
     @property
     def _is_stranger(self) -> bool:
         """Whether this broker was let into a network and has met nobody of it: every unit that it is in has others."""
         return self._is_newcomer and self._met == self._map.levels
 
-    def may_enter(self, level: int) -> bool:
+    def may_enter(self, level: int, now_ns: int) -> bool:
         """Whether this broker can serve its own unit of this level: it can know who is in that one, and in its smaller
         units, which an event that enters the larger one enters too. Over a link from beside a smaller one it meets the
         larger first."""
         smaller = (unmet for unmet in self._unmet_ns if unmet <= level)
-        return self.has_met(level) and all(map(self.has_met, smaller))
+        return self.has_met(level, now_ns) and all(self.has_met(each, now_ns) for each in smaller)
 
     def may_be_alone_from(self) -> int | None:
         """From when on this broker can say who must hear of a subscription: 0 for always, None for not before others
@@ -127,8 +126,8 @@ class Leases:
             return None
         return 0 if self._known else self._alone_from_ns
 
-    def has_met_all(self) -> bool:
-        return not self._is_stranger and all(map(self.has_met, self._unmet_ns))
+    def has_met_all(self, now_ns: int) -> bool:
+        return not self._is_stranger and all(self.has_met(level, now_ns) for level in self._unmet_ns)
 
     def known(self) -> list[Unit]:
         return list(self._known)
@@ -148,7 +147,7 @@ class Leases:
         alone = [self._map.own(level) for level in range(self._met + 1, min(lowest + 1, self._map.levels))]
         return tuple(sorted([*self._known, *alone]))
 
-    def sync(self) -> None:
+    def sync(self, now_ns: int) -> None:
         """Look at the map if it has changed."""
         if self._map.version == self._map_version:
             return
@@ -160,18 +159,18 @@ class Leases:
             if unit != self._map.host:
                 self._note(unit)
                 left = self._left_ns.pop(unit, None)
-                if left is not None and self.now_ns >= left + self.patience_ns:
-                    self._returned_ns[unit] = self.now_ns
+                if left is not None and now_ns >= left + self.patience_ns:
+                    self._returned_ns[unit] = now_ns
         for unit in self._known:
             if unit not in reach:
-                self._left_ns.setdefault(unit, self.now_ns)
+                self._left_ns.setdefault(unit, now_ns)
 
-    def note(self, unit: Unit) -> None:
+    def note(self, unit: Unit, now_ns: int) -> None:
         """Somebody told something about a unit."""
         if unit not in self._known and self._is_vertex(unit):
             self._note(unit)
             if unit not in self._map.reachable():
-                self._left_ns[unit] = self.now_ns
+                self._left_ns[unit] = now_ns
 
     def _note(self, unit: Unit) -> None:
         if unit not in self._known:
@@ -180,45 +179,45 @@ class Leases:
             self._good_until_ns = None
             self.changes += 1
 
-    def heard(self, unit: Unit, at_ns: int) -> None:
+    def heard(self, unit: Unit, at_ns: int, now_ns: int) -> None:
         """A speaker of the unit gave a sign of life then."""
         if at_ns > self._heard_ns.get(unit, at_ns - 1) and self._is_vertex(unit):
-            self.note(unit)
+            self.note(unit, now_ns)
             self._heard_ns[unit] = at_ns
             if unit in self._doubted:
                 self._good_until_ns = None
 
-    def doubted(self) -> tuple[Unit, ...]:
+    def doubted(self, now_ns: int) -> tuple[Unit, ...]:
         """The units that may want anything. Asked for every event: it is found anew only when something happened."""
-        self.sync()
+        self.sync(now_ns)
         if self._spoken != self._table.spoken:
             self._spoken = self._table.spoken
             self._good_until_ns = None
-        if self._good_until_ns is None or self.now_ns >= self._good_until_ns:
-            fresh = {unit: self._heard_ns[unit] for unit in self._known if self._is_fresh(unit)}
+        if self._good_until_ns is None or now_ns >= self._good_until_ns:
+            fresh = {unit: self._heard_ns[unit] for unit in self._known if self._is_fresh(unit, now_ns)}
             self._doubted = tuple(unit for unit in self._known if unit not in fresh)
-            self._good_until_ns = min(fresh.values(), default=self.now_ns) + self._lease_ns
+            self._good_until_ns = min(fresh.values(), default=now_ns) + self._lease_ns
         return self._doubted
 
-    def standing(self) -> tuple[tuple[Unit, ...], bool]:
+    def standing(self, now_ns: int) -> tuple[tuple[Unit, ...], bool]:
         """`doubted` and `has_met_all` by one look at what they depend on: the same object while nothing has changed."""
         if (
             self._standing_since != self.changes
             or self._map.version != self._map_version
             or self._spoken != self._table.spoken
             or self._good_until_ns is None
-            or self.now_ns >= self._good_until_ns
+            or now_ns >= self._good_until_ns
             or self._standing[0] is not self._doubted
         ):
-            self._standing = (self.doubted(), self.has_met_all())
+            self._standing = (self.doubted(now_ns), self.has_met_all(now_ns))
             self._standing_since = -1 if self._unmet_ns else self.changes
         return self._standing
 
-    def _is_fresh(self, unit: Unit) -> bool:
+    def _is_fresh(self, unit: Unit, now_ns: int) -> bool:
         heard = self._heard_ns.get(unit)
         return (
             heard is not None
-            and self.now_ns < heard + self._lease_ns
+            and now_ns < heard + self._lease_ns
             and unit not in self._left_ns
             and self._table.has_spoken(unit)
         )
@@ -227,41 +226,43 @@ class Leases:
         """Whether a known unit is out of reach."""
         return unit in self._left_ns
 
-    def has_lost(self, level: int) -> bool:
+    def has_lost(self, level: int, now_ns: int) -> bool:
         """Whether a unit beside the host's own one of this level is out of reach, or came back just now: it may have
         spoken to others, and what it said is not heard here."""
         size = self._map.levels - level
-        return any(len(unit) == size for unit in self._left_ns) or any(len(unit) == size for unit in self._returned())
+        return any(len(unit) == size for unit in self._left_ns) or any(
+            len(unit) == size for unit in self._returned(now_ns)
+        )
 
-    def _returned(self) -> dict[Unit, int]:
-        since = self.now_ns - self._lease_ns // 3
+    def _returned(self, now_ns: int) -> dict[Unit, int]:
+        since = now_ns - self._lease_ns // 3
         for unit in [unit for unit, returned in self._returned_ns.items() if returned <= since]:
             del self._returned_ns[unit]
         return self._returned_ns
 
-    def must_acknowledge(self, unit: Unit) -> bool:
+    def must_acknowledge(self, unit: Unit, now_ns: int) -> bool:
         """Whether its word is needed: it is in reach, or was until a short time ago."""
         left = self._left_ns.get(unit)
-        return left is None or self.now_ns < left + self.patience_ns
+        return left is None or now_ns < left + self.patience_ns
 
-    def knows_all(self, level: int) -> bool:
+    def knows_all(self, level: int, now_ns: int) -> bool:
         """Whether all parts of the host's own unit of this level have said what they want, as far as one has to wait
         for them: who speaks for the unit before that would tell less than the truth."""
-        parts = [unit for unit in self.siblings(level - 1) if self.must_acknowledge(unit)]
-        doubted = self.doubted()
+        parts = [unit for unit in self.siblings(level - 1) if self.must_acknowledge(unit, now_ns)]
+        doubted = self.doubted(now_ns)
         own = self._map.own(level - 1)
-        if not self.has_met(level):
+        if not self.has_met(level, now_ns):
             return False
-        if any(self._map.level(unit) < level for unit in self._returned()):
+        if any(self._map.level(unit) < level for unit in self._returned(now_ns)):
             return False
         return (level == 1 or self._table.has_spoken(own)) and all(
             self._table.has_spoken(unit) and (unit in self._left_ns or unit not in doubted) for unit in parts
         )
 
-    def next_release(self) -> int | None:
+    def next_release(self, now_ns: int) -> int | None:
         """When the next unit that is gone need no longer acknowledge."""
         ends = (left + self.patience_ns for left in self._left_ns.values())
-        return min((end for end in ends if end > self.now_ns), default=None)
+        return min((end for end in ends if end > now_ns), default=None)
 
     def gone_since(self, before_ns: int) -> list[Unit]:
         """The units that have been out of reach since then or longer."""
@@ -283,7 +284,10 @@ class Leases:
         for unit in (*self._left_ns, *self._heard_ns):
             assert unit in self._known
         if self._map.version == self._map_version:
-            assert self.standing() == (self.doubted(), self.has_met_all())
+            if self._good_until_ns is not None and self._spoken == self._table.spoken:
+                last_ns = self._good_until_ns - 1  # until then the answer that is kept must be the right one
+                assert self._doubted == tuple(unit for unit in self._known if not self._is_fresh(unit, last_ns))
+                assert self.standing(last_ns) == (self._doubted, self.has_met_all(last_ns))
             reach = self._map.reachable()
             for unit in self._known:
                 assert (unit in reach) != (unit in self._left_ns), "a known unit is in reach, or it left"

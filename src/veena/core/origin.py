@@ -155,7 +155,7 @@ class Origin:
 
     def post(self, event: Event, reliable: bool, now_ns: int) -> None:
         """Publish an event of this broker's own (`post`)."""
-        wanted = self._interest.destinations(event, self._host) | self._router.me
+        wanted = self._interest.destinations(event, self._host, now_ns) | self._router.me
         frame = self._codec.frame(event, reliable=reliable, origin=self._host, to_serve=wanted, served=self._router.me)
         if reliable:
             self.append(None, frame, now_ns)
@@ -169,7 +169,7 @@ class Origin:
 
     def adopt(self, frame: EventFrame, units: tuple[Unit, ...], now_ns: int) -> None:
         """Publish an event of an origin that is gone, under its id; or for units, what was looked after for them."""
-        wanted = self._interest.orphaned(frame.event(), frame.origin_address or self._host, units)
+        wanted = self._interest.orphaned(frame.event(), frame.origin_address or self._host, units, now_ns)
         self.append(None, frame.copy(wanted, self._router.me, frame.ttl_ms), now_ns)
 
     def look_after(self, flight: Flight, mask: int, now_ns: int) -> None:
@@ -192,7 +192,7 @@ class Origin:
         entry = Entry(self.next_offset, frame, now_ns, inboxes)
         self._grow(1, len(frame.tail), now_ns)
         needs_copy = doubled or (session is not None and self._settings.copies == 2)
-        pending = Pending(session, entry, needs_copy, known=self._interest.state(), widens=widens)
+        pending = Pending(session, entry, needs_copy, known=self._interest.state(now_ns), widens=widens)
         self._pending[entry.offset] = pending
         failed = lambda reason, now_ns: self._failed(pending, reason, now_ns)  # noqa: E731
         # What was taken on for others cannot be refused to anybody: it is written until it is there.
@@ -215,7 +215,7 @@ class Origin:
         self._grow(burst.count, len(burst.data), now_ns)
         self._burst_events += burst.count
         pending = self._pending[entries.offset] = Pending(
-            session, first, False, known=self._interest.state(), burst=burst
+            session, first, False, known=self._interest.state(now_ns), burst=burst
         )
         self._ledger.write(
             entries,
@@ -236,7 +236,9 @@ class Origin:
         del self._pending[offset]
         stream = (first.publisher, first.incarnation, lane)
         assert pending.session is not None and self.plain is not None
-        receivers = None if way in self._parked else self.plain.receivers(burst.like, burst.first_sequence, stream)
+        receivers = None
+        if way not in self._parked:
+            receivers = self.plain.receivers(burst.like, burst.first_sequence, stream, now_ns)
         if receivers is None:
             self._burst_events -= burst.count
             entries = Entries(offset, burst, pending.entry.accepted_ns, way[0], way[0]).entries()
@@ -292,7 +294,7 @@ class Origin:
             if pending.burst is not None:
                 self._accept_burst(pending, pending.burst, now_ns)
                 continue
-            if pending.known != self._interest.state() and self._widen(pending, now_ns):
+            if pending.known != self._interest.state(now_ns) and self._widen(pending, now_ns):
                 return
             del self._pending[offset]
             self._synced = offset + 1
@@ -320,8 +322,10 @@ class Origin:
     def _widen(self, pending: Pending, now_ns: int) -> bool:
         """Whether more units want an event than when it came: it was promised to them if they were acknowledged before
         it is accepted. The log has it once more for these, before that."""
-        frame, pending.known = pending.entry.frame, self._interest.state()
-        wanted = self._interest.destinations(frame.event(), self._host) if pending.session is not None else 0
+        frame, pending.known = pending.entry.frame, self._interest.state(now_ns)
+        if pending.session is None:
+            return False
+        wanted = self._interest.destinations(frame.event(), self._host, now_ns)
         more = wanted & ~frame.to_serve
         if more:
             pending.entry = replace(pending.entry, frame=frame.copy(frame.to_serve | more, frame.served, frame.ttl_ms))
@@ -415,7 +419,7 @@ class Origin:
         if now_ns - entry.accepted_ns > self._settings.retention_ns:
             self._bury(entry.frame, bit, now_ns)
         elif bit == self._router.me or (
-            self._interest.ever(entry.frame.event(), entry.frame.origin_address or self._host) & bit
+            self._interest.ever(entry.frame.event(), entry.frame.origin_address or self._host, now_ns) & bit
         ):
             self._send(entry, bit, now_ns)
         else:
@@ -450,7 +454,7 @@ class Origin:
         self._effects.append(DeadLetter(frame.id, units, reason))
         self._dead += 1
         letter = dead_letter(frame, units, reason, self._host, self._mark, self._dead, now_ns)
-        wanted = self._interest.destinations(letter, self._host) | self._router.me
+        wanted = self._interest.destinations(letter, self._host, now_ns) | self._router.me
         best_effort = self._codec.frame(letter, origin=self._host, to_serve=wanted, served=self._router.me)
         self._router.pass_on(best_effort, now_ns)
 

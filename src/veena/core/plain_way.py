@@ -36,28 +36,28 @@ class PlainWay:
         """Whether something waits for clients that do not read."""
         return bool(self._ends.outlet.clogged)
 
-    def state(self) -> tuple[object, ...]:
+    def state(self, now_ns: int) -> tuple[object, ...]:
         """Something that is the same as long as later best-effort events that are alike have the same receivers."""
         profiles = self._profiles
         return (
             profiles.interest.revision,
-            profiles.leases.standing(),
+            profiles.leases.standing(now_ns),
             profiles.clients.changes,
             self._ends.changes,
             profiles.is_told,
         )
 
-    def receivers(self, like: EventFrame, first: int, stream: Stream) -> Receivers | None:
+    def receivers(self, like: EventFrame, first: int, stream: Stream, now_ns: int) -> Receivers | None:
         """Who gets events like this from a sequence on; None where they are not plain."""
         if like.ttl_ms == 0 or self._records.is_on or self._decisions.is_untimely:
             return None
         try:
-            decision = self._decisions.of(like, self._origin)
+            decision = self._decisions.of(like, self._origin, now_ns)
         except InvalidEvent:
             return None
         if decision.to or decision.has_original or self._decisions.fault(decision):
             return None
-        if self._decisions.wanted(decision, self._host):
+        if self._decisions.wanted(decision, self._host, now_ns):
             return None
         receivers = self._decisions.sessions(decision, self._host)
         if receivers and not self._ends.is_plain(stream, like, first, receivers):

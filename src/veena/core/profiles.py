@@ -192,11 +192,11 @@ class Profiles:
         """(observed, acknowledged) of a subscription, each 0 to the number of levels (ACT); None if there is none."""
         return self.acknowledgements.state(session, subscription)
 
-    def active(self) -> list[Active]:
+    def active(self, now_ns: int) -> list[Active]:
         """The subscriptions that were acknowledged further since this was asked last."""
-        found = self.acknowledgements.review()
+        found = self.acknowledgements.review(now_ns)
         if self.records.is_on and found:
-            self.records.active(found, self.leases.now_ns)
+            self.records.active(found, now_ns)
         return found
 
     # --- what others say ---
@@ -246,7 +246,7 @@ class Profiles:
         if latest is not None and version[0] > latest[0] + MAX_JUMP:
             raise RemoteProtocolError(f"wants of {unit} in epoch {version[0]}: count on from {latest[0]}")
 
-    def handle_claims(self, frame: Have, link: int, level: int) -> bool:
+    def handle_claims(self, frame: Have, link: int, level: int, now_ns: int) -> bool:
         """Who has heard what; whether anything of it is news."""
         before = self.claims.changes
         for claim in frame.claims:
@@ -257,15 +257,14 @@ class Profiles:
             self.claims.check_claim(claim)
         for claim in frame.claims:
             if claim.teller == self._map.host:
-                self.claimant.heard_own(claim)
+                self.claimant.heard_own(claim, now_ns)
             else:
-                self.claims.learn(claim, link)
+                self.claims.learn(claim, link, now_ns)
         return self.claims.changes != before
 
-    @property
-    def is_ready(self) -> bool:
+    def is_ready(self, now_ns: int) -> bool:
         """Whether what others told is complete, as far as the neighbours know it: events can be accepted."""
-        return self.is_told and self.leases.has_met_all()
+        return self.is_told and self.leases.has_met_all(now_ns)
 
     def snapshot_taken(self, level: int) -> None:
         """A neighbour over a link of this level has told everything that it knows."""
@@ -275,26 +274,26 @@ class Profiles:
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:
         news = self.table.learn(row, source, now_ns)
         if news is not None:
-            self.leases.note(row.unit)
-            self._note_speaker(row.unit, row.version)
+            self.leases.note(row.unit, now_ns)
+            self._note_speaker(row.unit, row.version, now_ns)
             self.acknowledgements.heard(*news)
             self.interest.heard(*news)
             self.speakers.heard(*news, now_ns)
             self.quota.heard(*news)
             self.beyond.heard(*news)
 
-    def _note_speaker(self, unit: Unit, version: Version) -> None:
+    def _note_speaker(self, unit: Unit, version: Version, now_ns: int) -> None:
         if version[1] != self._map.host and unit == self._map.host[: len(unit)]:
-            self.leases.heard_of_others(self._map.level(unit))
+            self.leases.heard_of_others(self._map.level(unit), now_ns)
 
     def _learn_digest(self, digest: Digest, source: int | None, now_ns: int) -> None:
         before = self.table.digest(digest.unit)
         if self.table.learn_digest(digest, source):
             kept = self.table.digest(digest.unit) or digest
-            self.leases.note(kept.unit)
-            self._note_speaker(digest.unit, digest.version)
+            self.leases.note(kept.unit, now_ns)
+            self._note_speaker(digest.unit, digest.version, now_ns)
             self.acknowledgements.heard_digest(kept.unit)
-            self.interest.heard_digest(self.superseded.effective(before, kept))
+            self.interest.heard_digest(self.superseded.effective(before, kept, now_ns))
             self.speakers.heard_digest(kept, now_ns)
             self.beyond.heard_digest(kept)
 
@@ -302,7 +301,6 @@ class Profiles:
 
     def tick(self, now_ns: int) -> None:
         """Tell what is due."""
-        self.leases.now_ns = now_ns
         for want in self.clients.expire(now_ns):
             self._count(want, False, now_ns)
         for item in self.speakers.review(now_ns):
@@ -318,15 +316,15 @@ class Profiles:
 
     def map_changed(self, now_ns: int) -> None:
         """Offices and leases follow the map."""
-        self.leases.sync()
+        self.leases.sync(now_ns)
         if self._map.version != self._elected_version:
             self._elected_version = self._map.version
             self.speakers.elect(now_ns)
-        self.claimant.look_around(self.speakers.levels())
+        self.claimant.look_around(self.speakers.levels(), now_ns)
 
     def reconcile(self, now_ns: int) -> bool:
         """Forget units that have been out of reach for long; whether something was forgotten."""
-        self.leases.sync()
+        self.leases.sync(now_ns)
         gone = self.leases.gone_since(now_ns - self._settings.forget_wants_ns)
         for unit in gone:
             for row in self.table.forget(unit):
@@ -362,9 +360,9 @@ class Profiles:
         """What is to be passed on, claims behind what they are about."""
         return [*self.table.take_news(), *self.claims.take_news()]
 
-    def everything(self) -> list[Row | Digest | Claim]:
+    def everything(self, now_ns: int) -> list[Row | Digest | Claim]:
         """What a new link begins with."""
-        return [*self.table.everything(), *self.claims.everything()]
+        return [*self.table.everything(), *self.claims.everything(now_ns)]
 
     def frames(self, items: Iterable[Row | Digest | Claim], level: int) -> list[Frame]:
         """What of this may cross a link of that level."""

@@ -68,8 +68,6 @@ class Publishers:
         self._publishers: dict[int, tuple[str, bytes, int]] = {}
         #: By session, with the state in which they were found.
         self._granted: dict[int, tuple[tuple[object, ...], Grants]] = {}
-        #: Whether all events of the last batch went the short way: nothing is left to be done about them.
-        self.was_plain = False
         #: (session, lane) -> the place of the last event that came.
         self._latest: dict[tuple[int, int], Place] = {}
 
@@ -99,27 +97,31 @@ class Publishers:
             self._effects.append(Deliver(self._stamped(frame, self._router.me), receivers))
         return None
 
-    def publish_batch(self, given: PublishBatch, now_ns: int) -> None:
-        """The same for many; nobody waits to hear that a best-effort event was accepted, so that is not said."""
-        session, self.was_plain = given.session, True
-        grants = self._grants(session)
+    def publish_batch(self, given: PublishBatch, now_ns: int) -> bool:
+        """The same for many; nobody waits to hear that a best-effort event was accepted, so that is not said.
+
+        True if all of them took the fast path: nothing is left to be done about them.
+        """
+        session, took_fast_path = given.session, True
+        grants = self._grants(session, now_ns)
         for burst in given.bursts:
             receivers: Receivers | None
             is_reliable = burst.like.flags & RELIABLE
             if is_reliable:
-                self.was_plain = False
+                took_fast_path = False
                 receivers = () if self._append(session, burst, now_ns) else None
             else:
                 receivers = self._short_way(session, burst.like, burst, grants, now_ns)
             if receivers:
                 self._effects.append(DeliverBurst(burst.stamped(self._origin_bytes), receivers))
             elif receivers is None:
-                self.was_plain = False
+                took_fast_path = False
                 if not is_reliable and self._carry(session, burst, now_ns):
                     continue
                 for frame in burst.frames():
                     self._long_way(session, frame, now_ns)
-                grants = self._grants(session)
+                grants = self._grants(session, now_ns)
+        return took_fast_path
 
     def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
         """Take a best-effort burst about whose like everything was decided before, and that can go out as it came; who
@@ -131,14 +133,14 @@ class Publishers:
             or granted is None
             or like not in granted[1]
             or not granted[1][like][2]
-            or granted[0] != self._plain.state()
+            or granted[0] != self._plain.state(now_ns)
         ):
             return None
         return self._short_way(session, like, burst, granted[1], now_ns)
 
-    def _grants(self, session: int) -> Grants:
+    def _grants(self, session: int, now_ns: int) -> Grants:
         """By what an event of this session is like: its stream and who gets it, as long as nothing has changed."""
-        state = self._plain.state()
+        state = self._plain.state(now_ns)
         granted = self._granted.get(session)
         if granted is not None and granted[0] == state and len(granted[1]) < MAX_GRANTS:
             return granted[1]
@@ -153,7 +155,7 @@ class Publishers:
         frame.origin = self._origin_bytes
         return frame
 
-    def _stream(self, session: int, like: EventFrame, first: int) -> Stream | None:
+    def _stream(self, session: int, like: EventFrame, first: int, now_ns: int) -> Stream | None:
         """The stream of events that are in order and say the truth about their publisher; None for any other."""
         client_id, publisher, incarnation = self._publishers.get(session, ("", b"", -1))
         if like.incarnation != incarnation or like.tail[: like.publisher_length] != publisher:
@@ -162,7 +164,7 @@ class Publishers:
         latest = self._latest.get((session, lane))
         if latest is not None and latest >= (like.timestamp, first):
             return None
-        if like.to_serve or like.served or not self._profiles.is_ready:
+        if like.to_serve or like.served or not self._profiles.is_ready(now_ns):
             return None
         return client_id, incarnation, lane
 
@@ -184,8 +186,8 @@ class Publishers:
             if self._latest[session, stream[2]] >= (like.timestamp, first):
                 return None
         else:
-            found = self._stream(session, like, first)
-            wanted = None if found is None else self._plain.receivers(like, first, found)
+            found = self._stream(session, like, first, now_ns)
+            wanted = None if found is None else self._plain.receivers(like, first, found, now_ns)
             if found is None or wanted is None:
                 return None
             stream, receivers = found, wanted
@@ -203,8 +205,8 @@ class Publishers:
         like, first, last = burst.like, burst.first_sequence, burst.last_sequence
         if last - first != burst.count - 1 or like.ttl_ms != NO_TTL or self._copies != 1:
             return False
-        stream = self._stream(session, like, first)
-        if stream is None or self._plain.receivers(like, first, stream) is None:
+        stream = self._stream(session, like, first, now_ns)
+        if stream is None or self._plain.receivers(like, first, stream, now_ns) is None:
             return False
         if self._origin.why_not_now(session, burst.count) is not None:
             return False
@@ -214,7 +216,7 @@ class Publishers:
 
     def _carry(self, session: int, burst: EventBurst, now_ns: int) -> bool:
         """Take a burst that other brokers want as well; False, and nothing has changed, if it is not plain."""
-        stream = self._stream(session, burst.like, burst.first_sequence)
+        stream = self._stream(session, burst.like, burst.first_sequence, now_ns)
         if stream is None or not self._bursts.publish(burst, stream, now_ns):
             return False
         self._latest[session, stream[2]] = (burst.like.timestamp, burst.last_sequence)
@@ -223,11 +225,11 @@ class Publishers:
 
     def _long_way(self, session: int, frame: EventFrame, now_ns: int) -> RefusalCode | None:
         try:
-            if not self._profiles.is_ready:
+            if not self._profiles.is_ready(now_ns):
                 reason = "this broker does not know yet who wants what: publish again in a moment"
                 raise InvalidEvent(reason, code=RefusalCode.STARTING)
             self._check(session, frame)
-            decision = self._decisions.of(frame, self._origin_bytes)
+            decision = self._decisions.of(frame, self._origin_bytes, now_ns)
             if decision.to and any(map(is_internal, decision.to)):
                 raise InvalidEvent(f"event {frame.id}: ids that begin with ~ are the brokers' own; name clients")
             fault = self._decisions.fault(decision)
@@ -236,7 +238,7 @@ class Publishers:
         except InvalidEvent as error:
             self._origin.refuse(session, frame, error.code, str(error))
             return error.code
-        frame = self._stamped(frame, self._decisions.wanted(decision, self._host) | self._router.me)
+        frame = self._stamped(frame, self._decisions.wanted(decision, self._host, now_ns) | self._router.me)
         if frame.reliable:
             self._origin.append(session, frame, now_ns)
         else:

@@ -81,10 +81,10 @@ class Quench:
             self._effects.append(ClientRefused(given.session, None, error.code, f"watch {given.number}: {error}"))
             return
         if not self._events:
-            self._state = self._present()
+            self._state = self._present(now_ns)
         self._events[key] = event
         self._of_session.setdefault(given.session, {})[given.number] = None
-        self._answers[key] = self._is_wanted(event)
+        self._answers[key] = self._is_wanted(event, now_ns)
         self._effects.append(Wanted(*key, self._answers[key]))
 
     def _event(self, given: AskWanted, key: Key) -> Event:
@@ -117,17 +117,17 @@ class Quench:
 
     def look(self, now_ns: int) -> None:
         """Whether something changed on which answers depend: then they are found anew after a moment."""
-        state = self._present()
+        state = self._present(now_ns)
         if state != self._state:
             self._state = state
             self._due = deque(self._events)
             if self._due_ns is None:
                 self._due_ns = now_ns + self._pause_ns
 
-    def _present(self) -> State:
+    def _present(self, now_ns: int) -> State:
         profiles = self._profiles
-        doubted = profiles.leases.doubted()
-        return profiles.interest.changes, profiles.clients.changes, profiles.is_ready, doubted
+        doubted = profiles.leases.doubted(now_ns)
+        return profiles.interest.changes, profiles.clients.changes, profiles.is_ready(now_ns), doubted
 
     def tick(self, now_ns: int) -> None:
         """Ask about some of the watches whose answer may have changed."""
@@ -141,18 +141,18 @@ class Quench:
             if key[0] not in self._profiles.clients:
                 self._forget(*key)
                 continue
-            wanted = self._is_wanted(event)
+            wanted = self._is_wanted(event, now_ns)
             if wanted != self._answers[key]:
                 self._answers[key] = wanted
                 self._effects.append(Wanted(*key, wanted))
         self._due_ns = now_ns if self._due else None
 
-    def _is_wanted(self, event: Event) -> bool:
+    def _is_wanted(self, event: Event, now_ns: int) -> bool:
         self._asked += 1
         profiles = self._profiles
         return (
-            not profiles.is_ready
-            or bool(profiles.interest.destinations(event, self._host))
+            not profiles.is_ready(now_ns)
+            or bool(profiles.interest.destinations(event, self._host, now_ns))
             or bool(profiles.clients.matching(event, self._host))
         )
 

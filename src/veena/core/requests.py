@@ -50,7 +50,7 @@ class Requests:
         effects: list[Effect],
         chance: Callable[[int], int],
         publish: Callable[[Publish, int], RefusalCode | None],
-        is_wanted: Callable[[Event], bool],
+        is_wanted: Callable[[Event, int], bool],
     ) -> None:
         self._host = host
         self._effects = effects
@@ -98,7 +98,7 @@ class Requests:
             raise LocalProtocolError(
                 f"request {given.number}: its headers must hold {REPLY_TO!r} as it was given, and {CORRELATION!r}"
             )
-        if not self._is_wanted(event):
+        if not self._is_wanted(event, now_ns):
             why = RefusalCode.UNWANTED
             self._effects.append(Unanswered(given.session, given.number, 0, why, "nobody wants it"))
             return

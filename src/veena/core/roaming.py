@@ -88,7 +88,7 @@ class Roaming:
         self._in_doubt: dict[int, bool] = {}
         #: Whether another broker has told, or may yet tell, that it keeps something for a client.
         self.is_told_elsewhere: Callable[[str], bool] = lambda client_id: True
-        self.is_kept_elsewhere: Callable[[str], bool] = lambda client_id: True
+        self.is_kept_elsewhere: Callable[[str, int], bool] = lambda client_id, now_ns: True
         #: Called with what was posted to where a subscription went.
         self.on_sent: Callable[[Durable, EventFrame], None] = lambda durable, frame: None
         #: Called when a subscription that was kept here was ended elsewhere.
@@ -137,7 +137,7 @@ class Roaming:
             durable = self._moving.get(number)
             is_waiting = durable is not None and durable.state == ARRIVING
             if durable is not None and is_waiting and not self.is_told_elsewhere(durable.client_id):
-                if self.is_kept_elsewhere(durable.client_id):
+                if self.is_kept_elsewhere(durable.client_id, now_ns):
                     continue
                 self.open(durable, now_ns)
             del self._in_doubt[number]

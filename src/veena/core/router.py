@@ -88,7 +88,7 @@ class Router:
         self.looks_again: LooksAgain = lambda connection, flight, now_ns: True
         #: Whether this broker can know who is in its own unit of a level, and in those inside: otherwise it must not
         #: enter it for others.
-        self.may_enter: Callable[[int], bool] = lambda level: True
+        self.may_enter: Callable[[int, int], bool] = lambda level, now_ns: True
         self.statistics = RouterStatistics()
 
     # --- copies ---
@@ -125,7 +125,7 @@ class Router:
         elif len(flight.claims) >= MAX_CLAIMS and source != LOG:
             raise RemoteProtocolError(f"event {frame.told_id} comes again and again")
         named = to_serve & self._own
-        if named and not self._may_enter(named):
+        if named and not self._may_enter(named, now_ns):
             self._refuse(source, named, now_ns)
             to_serve, named = to_serve & ~named, 0
         if named:
@@ -156,9 +156,9 @@ class Router:
         if stuck:
             self._stuck(flight, stuck, now_ns)
 
-    def _may_enter(self, own: int) -> bool:
+    def _may_enter(self, own: int, now_ns: int) -> bool:
         """Whether this broker can find the duties inside one of its own units."""
-        return self.may_enter((own.bit_length() - 1) // self._fanout)
+        return self.may_enter((own.bit_length() - 1) // self._fanout, now_ns)
 
     def _expand(self, frame: EventFrame, named: int, now_ns: int) -> int:
         """The copy has entered an own unit: the duties inside it (rule 1)."""
@@ -458,14 +458,14 @@ class Router:
 
     def _reopen(self, now_ns: int) -> None:
         if self.refusals.is_refusing:
-            self.refusals.reopen(lambda bit: self.is_below(2) and self._has_way(bit), self.unit, now_ns)
+            self.refusals.reopen(lambda bit: self.is_below(2) and self._has_way(bit, now_ns), self.unit, now_ns)
 
     def is_below(self, part: int) -> bool:
         """Whether less is under way than such a part of what may be."""
         return len(self.duties) < MAX_FLIGHTS // part and self.duties.bytes < MAX_FLIGHT_BYTES // part
 
-    def _has_way(self, bit: int) -> bool:
-        return self._may_enter(bit) if bit & self._own else self._find(bit) != NOWHERE
+    def _has_way(self, bit: int, now_ns: int) -> bool:
+        return self._may_enter(bit, now_ns) if bit & self._own else self._find(bit) != NOWHERE
 
     # --- queries ---
 

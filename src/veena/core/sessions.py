@@ -90,7 +90,7 @@ class Sessions:
         ends.keep = self._keep
         self.shared = Shared(
             host, settings, self.durables, self.post, effects, self._is_kept_elsewhere, self._is_told_elsewhere,
-            lambda: profiles.is_ready, origin.new_incarnation, now_ns,
+            profiles.is_ready, origin.new_incarnation, now_ns,
         )  # fmt: skip
         self.durables.handing.take = self.shared.take
         self.durables.handing.on_had = self._client_had
@@ -109,9 +109,9 @@ class Sessions:
         except LocalProtocolError as error:
             self._effects.append(Unanswered(given.session, given.number, 0, error.code, str(error)))
 
-    def _is_wanted(self, event: Event) -> bool:
+    def _is_wanted(self, event: Event, now_ns: int) -> bool:
         """Whether anybody may want an event that is published here."""
-        if self._profiles.interest.destinations(event, self._host):
+        if self._profiles.interest.destinations(event, self._host, now_ns):
             return True
         return bool(self._profiles.clients.matching(event, self._host))
 
@@ -186,7 +186,7 @@ class Sessions:
         """A subscription that is kept, or that has a past."""
         client_id = self._profiles.clients.client_id(given.session)
         is_new = not given.durable or (client_id, given.durable) not in self.durables.here
-        is_elsewhere = bool(given.durable) and is_new and self._is_elsewhere(client_id, given)
+        is_elsewhere = bool(given.durable) and is_new and self._is_elsewhere(client_id, given, now_ns)
         has_past = is_new and not is_elsewhere and given.since_ns is not None
         if has_past:
             self.pasts.check_room(given)
@@ -217,17 +217,17 @@ class Sessions:
                 self._plain(given, now_ns, was_accepted=True)
         return bool(passing)
 
-    def _is_elsewhere(self, client_id: str, given: Subscribe) -> bool:
+    def _is_elsewhere(self, client_id: str, given: Subscribe, now_ns: int) -> bool:
         """Whether something may be kept for the client at another broker, or is still on its way from here."""
         if given.home is not None and given.home != self._host:
             return True
         if self.durables.named((client_id, given.durable)):
             return True
-        return self._is_kept_elsewhere(client_id)
+        return self._is_kept_elsewhere(client_id, now_ns)
 
-    def _is_kept_elsewhere(self, client_id: str) -> bool:
+    def _is_kept_elsewhere(self, client_id: str, now_ns: int) -> bool:
         """Whether another broker may keep something for this client or group."""
-        return bool(self._profiles.interest.destinations(Event(to=(home_id(client_id),)), self._host))
+        return bool(self._profiles.interest.destinations(Event(to=(home_id(client_id),)), self._host, now_ns))
 
     def _is_told_elsewhere(self, client_id: str) -> bool:
         """Whether another broker has told so: not only may, for want of news."""

@@ -112,9 +112,9 @@ class Shared:
         durables: Durables,
         post: Post,
         effects: list[Effect],
-        is_kept_elsewhere: Callable[[str], bool],
+        is_kept_elsewhere: Callable[[str, int], bool],
         is_told_elsewhere: Callable[[str], bool],
-        is_ready: Callable[[], bool],
+        is_ready: Callable[[int], bool],
         new_version: Callable[[int], int],
         now_ns: int,
     ) -> None:
@@ -174,17 +174,17 @@ class Shared:
     def _seek(self, number: int, member: _Membership, now_ns: int) -> None:
         """Join the group where it is kept, or keep it here where nobody does; who cannot know that yet looks again."""
         if member.group not in self._groups and not member.is_known:
-            if not self._is_ready():
+            if not self._is_ready(now_ns):
                 member.joined_ns = now_ns - JOIN_NS + LOOK_NS
                 return
-            if now_ns >= member.heard_ns + self._patience_ns(member.group):
+            if now_ns >= member.heard_ns + self._patience_ns(member.group, now_ns):
                 self._make(member, now_ns)
         member.is_known = False
         self._join(number, member, now_ns)
 
-    def _patience_ns(self, group: str) -> int:
+    def _patience_ns(self, group: str, now_ns: int) -> int:
         """How long to wait for an answer before the group is kept here."""
-        if not self._is_kept_elsewhere(group):
+        if not self._is_kept_elsewhere(group, now_ns):
             return 0
         return LOST_NS if self._is_told_elsewhere(group) else GONE_NS
 

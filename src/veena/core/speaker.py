@@ -61,8 +61,8 @@ class Speaker:
         table: InterestTable,
         level: int,
         interval_ns: int,
-        knows_all: Callable[[int], bool],
-        is_apart: Callable[[Unit], bool],
+        knows_all: Callable[[int, int], bool],
+        is_apart: Callable[[Unit, int], bool],
         next_number: Callable[[], int],
     ) -> None:
         self.level = level
@@ -149,8 +149,8 @@ class Speaker:
         if self.due_ns is None or now_ns < self.due_ns:
             return []
         self.due_ns = None
-        sure = self.level == 0 or self._knows_all(self.level)
-        certain = sure and not self._is_apart(self.unit)
+        sure = self.level == 0 or self._knows_all(self.level, now_ns)
+        certain = sure and not self._is_apart(self.unit, now_ns)
         if not certain:
             self.stir(now_ns)
         if self.level >= DIGEST_LEVEL:
@@ -297,8 +297,8 @@ class Speakers:
         table: InterestTable,
         intervals_ns: tuple[int, ...],
         now_ns: int,
-        knows_all: Callable[[int], bool],
-        is_apart: Callable[[Unit], bool],
+        knows_all: Callable[[int, int], bool],
+        is_apart: Callable[[Unit, int], bool],
         incarnation: int,
     ) -> None:
         self._map = network

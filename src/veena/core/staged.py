@@ -65,17 +65,17 @@ class Releases:
     def release(self, given: ReleaseStaged, now_ns: int) -> None:
         """Take the rows into the log, all of them, or say why not now."""
         part, first = given.part, given.first
-        reason = self._why_not_now()
+        reason = self._why_not_now(now_ns)
         if reason is not None:
             self._effects.append(StagedHeld(part, first, reason))
             return
         best_effort: list[EventFrame] = []
         for frame in given.frames:
-            decision = self._decision(frame)
+            decision = self._decision(frame, now_ns)
             if decision is None:
                 continue
             if frame.reliable:
-                self._origin.append(NOBODY, self._stamped(frame, decision), now_ns)
+                self._origin.append(NOBODY, self._stamped(frame, decision, now_ns), now_ns)
             else:
                 best_effort.append(frame)
 
@@ -89,17 +89,17 @@ class Releases:
 
         self._ledger.write(Unstaged(part, first, given.last), released, failed)
 
-    def _why_not_now(self) -> str | None:
-        if not self._profiles.is_ready:
+    def _why_not_now(self, now_ns: int) -> str | None:
+        if not self._profiles.is_ready(now_ns):
             return "this broker does not know yet who wants what"
         reason = self._origin.why_not_now(NOBODY)
         if reason is None and self._origin.pressure.is_high:
             reason = "this broker is filling up: publishers are to pause"
         return reason
 
-    def _decision(self, frame: EventFrame) -> Decision | None:
+    def _decision(self, frame: EventFrame, now_ns: int) -> Decision | None:
         try:
-            decision = self._decisions.of(frame, self._origin_bytes)
+            decision = self._decisions.of(frame, self._origin_bytes, now_ns)
         except InvalidEvent as error:
             self._origin.refuse(NOBODY, frame, error.code, str(error))
             return None
@@ -109,18 +109,18 @@ class Releases:
             return None
         return decision
 
-    def _stamped(self, frame: EventFrame, decision: Decision) -> EventFrame:
+    def _stamped(self, frame: EventFrame, decision: Decision, now_ns: int) -> EventFrame:
         """As it leaves this broker (ERP-02)."""
         me = self._router.me
-        stamped = frame.copy(self._decisions.wanted(decision, self._host) | me, me, frame.ttl_ms)
+        stamped = frame.copy(self._decisions.wanted(decision, self._host, now_ns) | me, me, frame.ttl_ms)
         stamped.origin = self._origin_bytes
         return stamped
 
     def _pass_on(self, frame: EventFrame, now_ns: int) -> None:
         """A row of best effort; who wants it is asked now."""
-        decision = self._decision(frame)
+        decision = self._decision(frame, now_ns)
         if decision is not None:
-            stamped = self._stamped(frame, decision)
+            stamped = self._stamped(frame, decision, now_ns)
             self._origin.accepted += 1
             self._origin.note(Entry(0, stamped, now_ns), What.ACCEPTED, now_ns)
             self._router.pass_on(stamped, now_ns)

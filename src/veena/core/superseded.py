@@ -25,10 +25,10 @@ class Superseded:
         self._claims = claims
         self._kept: dict[Unit, dict[Address, tuple[DigestPart, ...]]] = {}
 
-    def effective(self, before: Digest | None, after: Digest) -> Digest:
+    def effective(self, before: Digest | None, after: Digest, now_ns: int) -> Digest:
         """What counts when `after` replaces `before`."""
         speaker = after.version[1]
-        live = [teller for teller in self._claims.tellers(after.unit) if teller != speaker]
+        live = [teller for teller in self._claims.tellers(after.unit, now_ns) if teller != speaker]
         if not live:
             self._kept.pop(after.unit, None)
             return after

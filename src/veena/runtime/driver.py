@@ -244,10 +244,11 @@ class Driver:
         self._inputs += 1
         now_ns = self._clock()
         effects = self.broker.tick(now_ns) if given is None else self.broker.handle(given, now_ns)
-        self._needs_arming = self._needs_arming or not self.broker.was_plain
+        took_fast_path = self.broker.schedule.took_fast_path
+        self._needs_arming = self._needs_arming or not took_fast_path
         if self.recorder is not None:
             self.recorder.saw(given, effects, now_ns)
-        if self.broker.was_plain and self.clients is not None:
+        if took_fast_path and self.clients is not None:
             self.clients.tell(effects)  # type: ignore[arg-type]  # it has nothing for anybody else
         else:
             self._carry_out(effects)

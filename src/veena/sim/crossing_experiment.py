@@ -268,7 +268,7 @@ class Trial:
     def foretold(self, shot: Shot) -> list[tuple[Address, Address]]:
         """The copies that the event must make, by what each broker knows."""
         brokers = {broker.identity.address: broker for broker in self.world.live()}
-        return list(foretell(brokers, shot.origin, Event(topic=shot.topic.name)).crossings)
+        return list(foretell(brokers, shot.origin, Event(topic=shot.topic.name), self.world.now_ns).crossings)
 
     def _publish(self, shot: Shot) -> EventId:
         session = self._sessions[shot.origin]

@@ -31,7 +31,7 @@ class Copies:
     lost: tuple[Unit, ...]
 
 
-def foretell(brokers: Mapping[Address, Broker], origin: Address, event: Event) -> Copies:
+def foretell(brokers: Mapping[Address, Broker], origin: Address, event: Event, now_ns: int) -> Copies:
     """Follow an event that a client publishes at `origin`."""
     crossings: list[tuple[Address, Address]] = []
     served: list[Address] = []
@@ -39,7 +39,7 @@ def foretell(brokers: Mapping[Address, Broker], origin: Address, event: Event) -
     turns: list[tuple[Address, list[Unit]]] = [(origin, [()])]
     for at, units in turns:  # grows while it is walked
         by_neighbour: dict[Address, list[Unit]] = {}
-        for unit in _expanded(brokers[at], origin, units, event):
+        for unit in _expanded(brokers[at], origin, units, event, now_ns):
             if unit == at:
                 if brokers[at].profiles.clients.matching(event, origin):
                     served.append(at)
@@ -56,7 +56,7 @@ def foretell(brokers: Mapping[Address, Broker], origin: Address, event: Event) -
     return Copies(tuple(crossings), tuple(served), tuple(lost))
 
 
-def _expanded(broker: Broker, origin: Address, units: list[Unit], event: Event) -> list[Unit]:
+def _expanded(broker: Broker, origin: Address, units: list[Unit], event: Event, now_ns: int) -> list[Unit]:
     """Units still to be served, the host's own ones replaced by what in them wants the event (rule 1)."""
     host, interest = broker.identity.address, broker.profiles.interest
     vector: int | None = None
@@ -67,7 +67,7 @@ def _expanded(broker: Broker, origin: Address, units: list[Unit], event: Event) 
             continue
         found[host] = None
         if vector is None:
-            vector = interest.destinations(event, origin)
+            vector = interest.destinations(event, origin, now_ns)
         for other in broker.map.vertices():
             if other != host and other[: len(unit)] == unit and vector & interest.bit(other):
                 found[other] = None

@@ -247,7 +247,7 @@ class WatchedWorld(World):
 
     def _wanted(self, broker: Broker, frame: EventFrame, origin: Address) -> int:
         try:
-            return broker.profiles.interest.destinations(frame.event(), origin)
+            return broker.profiles.interest.destinations(frame.event(), origin, self.now_ns)
         except InvalidEvent:
             return 0
 
