@@ -85,9 +85,6 @@ class Sessions:
             host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
             lambda: origin.next_offset, self.roaming.open,
         )  # fmt: skip
-        origin.on_kept = self._stored
-        ends.on_post = self._arrived
-        ends.keep = self._keep
         self.shared = Shared(
             host, settings, self.durables, self.post, effects, self._is_kept_elsewhere, self._is_told_elsewhere,
             lambda: profiles.is_ready, origin.new_incarnation, now_ns,
@@ -115,7 +112,7 @@ class Sessions:
             return True
         return bool(self._profiles.clients.matching(event, self._host))
 
-    def _arrived(self, frame: EventFrame, now_ns: int) -> None:
+    def receive(self, frame: EventFrame, now_ns: int) -> None:
         """An event for a place here."""
         for place in map(place_of, frame.section.to):
             if place is not None and place.unit == self._host and place.who.startswith(MARK):
@@ -233,7 +230,7 @@ class Sessions:
         """Whether another broker has told so: not only may, for want of news."""
         return self._profiles.interest.has_told(Event(to=(home_id(client_id),)))
 
-    def _keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
+    def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
         """An event is for these durable subscriptions; who is handed it at once."""
         found = self.durables.keep(frame, sessions, now_ns) if frame.reliable else self.durables.show(frame, sessions)
         if self._profiles.records.is_on:
@@ -248,7 +245,8 @@ class Sessions:
         if self._profiles.records.is_on:
             self._profiles.records.note(frame, What.HAD, now_ns, session=session)
 
-    def _stored(self, entry: Entry, now_ns: int) -> None:
+    def stored(self, entry: Entry, now_ns: int) -> None:
+        """An entry of the log for inboxes is on disk."""
         self.durables.stored(entry)
         if self._profiles.records.is_on:
             for number in entry.inboxes:  # an older inbox has the number before its subscription's

@@ -43,6 +43,7 @@ from veena.core.post_messages import (
     StandDown,
 )
 from veena.core.roaming import Roaming
+from veena.core.router import Router
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import make_want
 from veena.core.whereabouts import GROUP, broker_id, everybody_id
@@ -84,6 +85,7 @@ class StandbyTelling:
         roaming: Roaming,
         post: Post,
         origin: Origin,
+        router: Router,
         reader: LogReader,
     ) -> None:
         self._host = host
@@ -94,6 +96,7 @@ class StandbyTelling:
         self._durables = durables
         self._post = post
         self._origin = origin
+        self._router = router
         self._reader = reader
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: Who stands by, and since when it is out of reach.
@@ -114,8 +117,6 @@ class StandbyTelling:
         self._reads = 0
         #: The event that is being dealt with.
         self.cause: EventKey | None = None
-        #: Called with flights whose duties here are done.
-        self.done: Callable[[list[Flight], int], None] = lambda flights, now_ns: None
         durables.on_saved = self._saved
         durables.on_removed = self._removed
         roaming.on_ended = self._was_ended
@@ -322,13 +323,7 @@ class StandbyTelling:
                 waiting.offsets.pop(offset, None)
                 if not waiting.offsets:
                     del self._waiting[cause]
-                    self.done(waiting.flights, now_ns)
-
-    def saved(self, flights: list[Flight], now_ns: int) -> None:
-        """The places of these are on disk here."""
-        free = [flight for flight in flights if not self.waits(flight)]
-        if free:
-            self.done(free, now_ns)
+                    self._router.delivered(waiting.flights, now_ns)
 
     def waits(self, flight: Flight) -> bool:
         """Whether an event is not safe yet; then its flight is answered for later."""
