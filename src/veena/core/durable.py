@@ -1,6 +1,7 @@
 """One durable subscription as it stands at a broker: where it is, what is kept for it, who reads it.
 
-The rules are those of `durables` and `roaming`; this is their common record.
+The rules are those of `durables` and `roaming`; this is their common record. Who else has to know of what happens to a
+subscription is a `DurableObserver`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from veena.core.event_frame import EventFrame
 from veena.core.flight import event_key
 from veena.core.had_before import Estate
 from veena.core.inbox import Inbox, Reader
+from veena.core.post_messages import Deleted
 from veena.matching.engine import Constraint
 
 #: Ids that are remembered for one subscription.
@@ -79,7 +81,6 @@ class Durable:
     is_passing: bool = False
     #: Of such a one: ids were forgotten, though there is room again.
     was_full: bool = False
-    is_dirty: bool = False
     #: How far its readers are told that it is acknowledged (`homes`).
     level: int = 0
 
@@ -142,6 +143,49 @@ class Durable:
             self.to,
             0 if self.aside is None else self.aside.number,
         )
+
+
+class DurableObserver:
+    """Whoever is told of what happens to the durable subscriptions of a broker (`Durables.observers`).
+
+    A part overrides what concerns it. Before the order of the observers was fixed nobody is told of anything.
+    """
+
+    def on_saved(self, durable: Durable) -> None:
+        """A subscription was written down, or written down anew."""
+
+    def on_active(self, durable: Durable, now_ns: int) -> None:
+        """A subscription is acknowledged for all of its scope."""
+
+    def on_left(self, durable: Durable, now_ns: int) -> None:
+        """A subscription is about to go to another broker."""
+
+    def on_forgotten(self, durable: Durable, now_ns: int) -> None:
+        """Its client is about to end a subscription for good."""
+
+    def on_removed(self, durable: Durable) -> None:
+        """A subscription has ended here."""
+
+    def on_ended_elsewhere(self, message: Deleted, now_ns: int) -> None:
+        """A client has ended, at another broker, a subscription that was kept here."""
+
+    def on_kept(self, durables: list[Durable], frame: EventFrame, now_ns: int) -> None:
+        """An event was put into the log for some subscriptions."""
+
+    def on_stored(self, durable: Durable) -> None:
+        """More of what is kept for a subscription that leaves is on disk."""
+
+    def on_settled(self, durable: Durable, key: EventKey) -> None:
+        """An event is kept no more for a subscription: it is acknowledged, was had, or has expired."""
+
+    def on_straggler(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
+        """An event satisfies a subscription that has left."""
+
+    def on_forwarded(self, durable: Durable, frame: EventFrame) -> None:
+        """An event was posted to where a subscription went."""
+
+    def on_group_event(self, session: int, frame: EventFrame, now_ns: int) -> None:
+        """An event is handed to a session of the broker's own, which reads for a group."""
 
 
 def remember(keys: dict[EventKey, Mark], key: EventKey, mark: Mark) -> None:

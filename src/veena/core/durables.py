@@ -36,6 +36,7 @@ from veena.core.durable import (
     OPEN,
     STANDBY,
     Durable,
+    DurableObserver,
     Key,
     first_key,
     ids_of,
@@ -50,6 +51,7 @@ from veena.core.homes import Homes
 from veena.core.inbox import Inbox, Reader
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
+from veena.core.outlet import Outlet
 from veena.core.profiles import Profiles
 from veena.core.want import Want
 from veena.core.whereabouts import INTERNAL
@@ -78,6 +80,8 @@ class Durables:
         ledger: Ledger,
         log: KeepsEvents,
         reader: LogReader,
+        outlet: Outlet,
+        was_handed: Callable[[tuple[Stream, Place], int], bool],
         effects: list[Effect],
         disk: Disk,
         now_ns: int,
@@ -86,6 +90,7 @@ class Durables:
         self._ledger = ledger
         self._log = log
         self._effects = effects
+        self._outlet = outlet
         #: Those that are here, and all by their numbers.
         self.here: dict[Key, Durable] = {}
         self.all: dict[int, Durable] = {}
@@ -94,24 +99,11 @@ class Durables:
         self._homes = Homes(profiles, self.new_session)
         self._readers: dict[tuple[int, int], Durable] = {}
         self._by_session: dict[int, dict[int, None]] = {}
-        self.handing = Handing(ledger, reader, effects)
-        self.handing.on_emptied = self._emptied
-        #: Called for what satisfies a subscription that has left.
-        self.forward: Callable[[Durable, EventFrame, int], None] = lambda durable, frame, now_ns: None
-        #: Called when a subscription goes elsewhere.
-        self.on_left: Callable[[Durable, int], None] = lambda durable, now_ns: None
-        #: Called when a subscription is acknowledged for its scope.
-        self.on_active: Callable[[Durable, int], None] = lambda durable, now_ns: None
-        #: Called when more of what is kept for a subscription that leaves is on disk.
-        self.on_stored: Callable[[Durable], None] = lambda durable: None
-        #: Whether an event (by its first id) was kept lately for a subscription (by its session).
-        self.was_handed: Callable[[tuple[Stream, Place], int], bool] = lambda first, session: False
-        #: Called before a subscription ends for good.
-        self.on_forgotten: Callable[[Durable, int], None] = lambda durable, now_ns: None
-        #: Called when a subscription is written down, when it has ended here, and when an event is kept for some.
-        self.on_saved: Callable[[Durable], None] = lambda durable: None
-        self.on_removed: Callable[[Durable], None] = lambda durable: None
-        self.on_kept: Callable[[list[Durable], EventFrame, int], None] = lambda durables, frame, now_ns: None
+        #: Whether an event (by its first id) was handed lately to a session.
+        self._was_handed = was_handed
+        #: Whom to tell, in this order; `events` fills it, when all of them exist.
+        self.observers: list[DurableObserver] = []
+        self.handing = Handing(ledger, reader, effects, outlet, profiles.records, self.observers, self._emptied)
         self._kept = 0
         entries: dict[int, list[Entry]] = {}
         for entry in disk.entries:
@@ -243,7 +235,8 @@ class Durables:
         durable = self._readers.get((session, subscription))
         if durable is None:
             raise LocalProtocolError(f"session {session} has no durable subscription {subscription}")
-        self.on_forgotten(durable, now_ns)
+        for each in self.observers:
+            each.on_forgotten(durable, now_ns)
         self.remove(durable, now_ns)
 
     def remove(self, durable: Durable, now_ns: int) -> None:
@@ -268,11 +261,13 @@ class Durables:
         self.handing.forget(durable)
         if not is_passing:
             self._ledger.write(Forgotten(durable.number))
-            self.on_removed(durable)
+            for each in self.observers:
+                each.on_removed(durable)
 
     def leave(self, durable: Durable, now_ns: int) -> None:
         """It is somebody else's from now on. It still matches, and is told until it is withdrawn."""
-        self.on_left(durable, now_ns)
+        for each in self.observers:
+            each.on_left(durable, now_ns)
         for session, subscription in list(durable.readers):
             self.detach(session, subscription, now_ns)
             reason = f"durable subscription {durable.name!r} of {durable.client_id} is read elsewhere now"
@@ -297,7 +292,8 @@ class Durables:
         for durable in found:
             if not durable.is_here and durable.key not in self.here and not self._was_sent(durable, key):
                 remember(durable.sent_keys, key, None)
-                self.forward(durable, frame, now_ns)
+                for each in self.observers:
+                    each.on_straggler(durable, frame, now_ns)
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         # A straggler from a former home may have gone before it.
         overtaken = [
@@ -314,7 +310,7 @@ class Durables:
             return []
         key = first_key(frame)
         offset = self._log.keep(frame, tuple(durable.number for durable in kept), now_ns)
-        self.on_kept(kept, frame, now_ns)
+        self._tell_kept(kept, frame, now_ns)
         self._kept += len(kept)
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         readers: list[Reader] = []
@@ -331,6 +327,10 @@ class Durables:
             readers += self.handing.added(durable, inbox, before, offset, frame, now_ns)
         return readers
 
+    def _tell_kept(self, kept: list[Durable], frame: EventFrame, now_ns: int) -> None:
+        for each in self.observers:
+            each.on_kept(kept, frame, now_ns)
+
     def show(self, frame: EventFrame, sessions: Iterable[int]) -> list[tuple[int, int]]:
         """Who is attached to these, for a best-effort event, and has not had it where it was before."""
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
@@ -339,7 +339,7 @@ class Durables:
             for session in sessions
             if -session in self.all
             for key, reader in self.all[-session].readers.items()
-            if not self.handing.is_clogged(key[0]) and place > reader.had.get(stream, (-1, -1))
+            if not self._outlet.is_clogged(key[0]) and place > reader.had.get(stream, (-1, -1))
         ]
 
     def add_moved(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
@@ -361,7 +361,7 @@ class Durables:
             remember(durable.live_keys, key, frame.late)
         last[stream] = max(place, last.get(stream, place))
         inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
-        self.on_kept([durable], frame, now_ns)
+        self._tell_kept([durable], frame, now_ns)
 
     def is_known(self, durable: Durable, frame: EventFrame) -> bool:
         """Whether an event was kept here for a subscription, now or when it was here before; where it is not here any
@@ -379,7 +379,7 @@ class Durables:
         is_late = durable.live_keys.get(key)
         if is_late is None:
             is_late = frame.late
-            if not (durable.is_here and self.was_handed(ids_of(frame)[-1], -durable.number)):
+            if not (durable.is_here and self._was_handed(ids_of(frame)[-1], -durable.number)):
                 return False
         return is_late or not durable.is_below_floor(frame)
 
@@ -397,7 +397,7 @@ class Durables:
             self._save(durable)
             self._ledger.write(Reached(durable.aside.number, durable.aside.front))
         durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
-        self.on_kept([durable], frame, now_ns)
+        self._tell_kept([durable], frame, now_ns)
         return durable.aside.end - 1
 
     def take_aside(self, durable: Durable, offset: int) -> None:
@@ -440,12 +440,14 @@ class Durables:
                 if durable.is_here:
                     self.handing.pump(durable)
                 else:
-                    self.on_stored(durable)
+                    for each in self.observers:
+                        each.on_stored(durable)
 
     def _save(self, durable: Durable) -> None:
         if not durable.is_passing:
             self._ledger.write(durable.registration())
-            self.on_saved(durable)
+            for each in self.observers:
+                each.on_saved(durable)
 
     def _emptied(self, durable: Durable, inbox: Inbox) -> None:
         del self._by_inbox[inbox.number]
@@ -470,7 +472,8 @@ class Durables:
                 if self._homes.rises(concerned):
                     told += [Active(*reader, concerned.level) for reader in concerned.readers]
             if durable is not None and each.level >= durable.scope:
-                self.on_active(durable, now_ns)
+                for observer in self.observers:
+                    observer.on_active(durable, now_ns)
         return told
 
     def want(self, durable: Durable) -> Want:
@@ -488,6 +491,7 @@ class Durables:
         )
 
     def check(self) -> None:
+        assert self.observers, "somebody has to forward what comes for those that left"
         assert len(self.here) == sum(durable.is_here for durable in self.all.values())
         assert len(self._readers) == sum(len(durable.readers) for durable in self.all.values())
         for durable in self.all.values():

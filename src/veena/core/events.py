@@ -92,7 +92,8 @@ class Events:
         self.origin.plain = plain
         self.releases = Releases(network.host, profiles, self.decisions, self.origin, self.router, ledger, effects)
         services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader)
-        self.sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
+        sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
+        self.sessions = sessions
         #: Units out of reach, and since when.
         self._lost_ns: dict[Unit, int] = {}
         #: Units that a former life of this broker knew, and this one has not met: how long it was dead nobody says.
@@ -103,8 +104,13 @@ class Events:
             lambda: profiles.is_ready,
         )  # fmt: skip
         self.standing = Standing(
-            network, settings, self.sessions, self.origin, self.router, ledger, self.reader, disk, now_ns
-        )
+            network, settings, sessions.durables, sessions.roaming, sessions.post, self.origin, self.router, ledger,
+            self.reader, disk, now_ns,
+        )  # fmt: skip
+        # `roaming` opens what it need not wait for before the standbys ask what others keep.
+        sessions.durables.observers += (
+            sessions.roaming, sessions.shared, self.standing.telling, self.standing.standbys,
+        )  # fmt: skip
         if settings.copies == 2:
             self.router.duties.observers.append(self.standing.served)
         self._next_look_ns = 0

@@ -19,12 +19,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from veena.core.boundary import Deliver, Effect
 from veena.core.disk import Entry, EventKey, Place, Reached, Stream
-from veena.core.durable import ARRIVING, Durable, first_key, ids_of
+from veena.core.durable import ARRIVING, Durable, DurableObserver, first_key, ids_of
 from veena.core.event_frame import LATE, NO_TTL, REDELIVERED, EventFrame
 from veena.core.flight import MILLISECOND_NS, event_key
 from veena.core.inbox import Inbox, Reader
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
+from veena.core.notes import What
+from veena.core.outlet import Outlet
+from veena.core.records import Records
 from veena.core.settings import SECOND_NS
 
 #: Entries that are read at once.
@@ -36,23 +39,28 @@ REACHED_NS = SECOND_NS
 class Handing:
     """The readers' side of one broker's durable subscriptions."""
 
-    def __init__(self, ledger: Ledger, log: LogReader, effects: list[Effect]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        log: LogReader,
+        effects: list[Effect],
+        outlet: Outlet,
+        records: Records,
+        observers: list[DurableObserver],
+        on_emptied: Callable[[Durable, Inbox], None],
+    ) -> None:
         self._ledger = ledger
         self._log = log
         self._effects = effects
+        self._outlet = outlet
+        self._records = records
+        self._observers = observers
+        #: Called when an inbox is read to its end and will be used no more.
+        self._on_emptied = on_emptied
         self._dirty: dict[int, Durable] = {}
         self._write_at_ns: int | None = None
         #: Subscriptions that wait for their past and were read to since this was looked at last.
         self.passing: dict[int, Durable] = {}
-        self.is_clogged: Callable[[int], bool] = lambda session: False
-        #: Called with an event for a session of this broker's own (`shared`).
-        self.take: Callable[[int, EventFrame, int], None] = lambda session, frame, now_ns: None
-        #: Called with an event that a session is not handed, because its client said that it has had it.
-        self.on_had: Callable[[int, EventFrame, int], None] = lambda session, frame, now_ns: None
-        #: Called when an inbox is read to its end and will be used no more.
-        self.on_emptied: Callable[[Durable, Inbox], None] = lambda durable, inbox: None
-        #: Called when an event is kept no more for a subscription: it is acknowledged, had or expired.
-        self.on_settled: Callable[[Durable, EventKey], None] = lambda durable, key: None
         self.handed = self.redelivered = self.acknowledged = self.expired = 0
 
     # --- new events ---
@@ -74,7 +82,8 @@ class Handing:
 
     def deliver(self, reader: Reader, frame: EventFrame, now_ns: int) -> None:
         if reader.session < 0:
-            self.take(reader.session, frame, now_ns)
+            for each in self._observers:
+                each.on_group_event(reader.session, frame, now_ns)
         else:
             self._effects.append(Deliver(frame, ((reader.session, (reader.subscription,)),)))
 
@@ -85,7 +94,7 @@ class Handing:
             and not reader.is_reading
             and not (durable.state == ARRIVING and inbox is durable.live)
             and (inbox.has_room or offset < inbox.front)
-            and not self.is_clogged(reader.session)
+            and not self._outlet.is_clogged(reader.session)
         )
 
     def _hand(
@@ -104,8 +113,9 @@ class Handing:
             return None
         key = event_key(frame)
         if self._was_had(durable, inbox, reader, frame):
-            if not reader.skips.isdisjoint(ids_of(frame)):
-                self.on_had(reader.session, frame, now_ns)
+            # Its client says that it has had it; the record of that may have gone with a former life.
+            if self._records.is_on and not reader.skips.isdisjoint(ids_of(frame)):
+                self._records.note(frame, What.HAD, now_ns, session=reader.session)
             self._pass_over(durable, inbox, offset, key)
             return None
         self.handed += 1
@@ -136,7 +146,11 @@ class Handing:
         if not inbox.acknowledge(key):
             inbox.pass_over(offset)
         self._dirty[durable.number] = durable
-        self.on_settled(durable, key)
+        self._tell_settled(durable, key)
+
+    def _tell_settled(self, durable: Durable, key: EventKey) -> None:
+        for each in self._observers:
+            each.on_settled(durable, key)
 
     # --- acknowledgements ---
 
@@ -145,7 +159,7 @@ class Handing:
         for key in keys:
             if any(inbox.acknowledge(key) for inbox in durable.inboxes):
                 self.acknowledged += 1
-                self.on_settled(durable, key)
+                self._tell_settled(durable, key)
         self._dirty[durable.number] = durable
         if self._write_at_ns is None:
             self._write_at_ns = now_ns + REACHED_NS
@@ -166,7 +180,7 @@ class Handing:
         if durable.is_passing:
             self.passing[durable.number] = durable
         while len(durable.inboxes) > 1 and durable.is_here and _is_empty(durable, durable.inboxes[0]):
-            self.on_emptied(durable, durable.inboxes.pop(0))
+            self._on_emptied(durable, durable.inboxes.pop(0))
 
     def _read(self, durable: Durable, reader: Reader, inbox: Inbox) -> None:
         until = inbox.stored

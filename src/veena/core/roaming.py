@@ -27,14 +27,26 @@ it, directly or over others, to that one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from veena.address import Address
 from veena.core.disk import Disk, Entry, Place, Reached, Stream
-from veena.core.durable import ARRIVING, HOME, LEAVING, LEFT, OPEN, Durable, first_key, remember, stream_of
+from veena.core.durable import (
+    ARRIVING,
+    HOME,
+    LEAVING,
+    LEFT,
+    OPEN,
+    Durable,
+    DurableObserver,
+    first_key,
+    remember,
+    stream_of,
+)
 from veena.core.durables import Durables
 from veena.core.event_frame import REDELIVERED, EventCodec, EventFrame
 from veena.core.handing import READ_BATCH
+from veena.core.homes import OtherHomes
 from veena.core.inbox import Inbox
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
@@ -54,7 +66,7 @@ STAND_IN_VERSIONS = 1 << 12
 MAX_LEFT = 10_000
 
 
-class Roaming:
+class Roaming(DurableObserver):
     """How durable subscriptions come to this broker and leave it."""
 
     def __init__(
@@ -62,6 +74,7 @@ class Roaming:
         host: Address,
         settings: Settings,
         durables: Durables,
+        elsewhere: OtherHomes,
         post: Post,
         ledger: Ledger,
         reader: LogReader,
@@ -71,6 +84,7 @@ class Roaming:
         self._host = host
         self._settings = settings
         self._durables = durables
+        self._elsewhere = elsewhere
         self._post = post
         self._ledger = ledger
         self._reader = reader
@@ -86,17 +100,6 @@ class Roaming:
         #: Those that may be kept elsewhere only because not everybody has told yet what it keeps; True for those that
         #: are active and have asked nobody yet to let go, lest a home does so before it was heard of.
         self._in_doubt: dict[int, bool] = {}
-        #: Whether another broker has told, or may yet tell, that it keeps something for a client.
-        self.is_told_elsewhere: Callable[[str], bool] = lambda client_id: True
-        self.is_kept_elsewhere: Callable[[str], bool] = lambda client_id: True
-        #: Called with what was posted to where a subscription went.
-        self.on_sent: Callable[[Durable, EventFrame], None] = lambda durable, frame: None
-        #: Called when a subscription that was kept here was ended elsewhere.
-        self.on_ended: Callable[[Deleted, int], None] = lambda message, now_ns: None
-        durables.forward = self._forward
-        durables.on_active = self._active
-        durables.on_forgotten = self._forgotten
-        durables.on_stored = self._pump
         post.deals_with(Move, self._on_move)
         post.deals_with(Backlog, self._on_backlog)
         post.deals_with(End, self._on_end)
@@ -128,7 +131,7 @@ class Roaming:
             durable.until_ns = now_ns + self._settings.arrive_ns
             self._moving[durable.number] = durable
             was_here = len(self._durables.named((durable.client_id, durable.name))) > 1
-            if home is None and not was_here and not self.is_told_elsewhere(durable.client_id):
+            if home is None and not was_here and not self._elsewhere.is_announced(durable.client_id):
                 self._in_doubt[durable.number] = False
 
     def _dispel(self, now_ns: int) -> None:
@@ -136,15 +139,15 @@ class Roaming:
         for number, asks in list(self._in_doubt.items()):
             durable = self._moving.get(number)
             is_waiting = durable is not None and durable.state == ARRIVING
-            if durable is not None and is_waiting and not self.is_told_elsewhere(durable.client_id):
-                if self.is_kept_elsewhere(durable.client_id):
+            if durable is not None and is_waiting and not self._elsewhere.is_announced(durable.client_id):
+                if self._elsewhere.may_exist(durable.client_id):
                     continue
                 self.open(durable, now_ns)
             del self._in_doubt[number]
             if durable is not None and asks:
                 self._ask(durable, now_ns)
 
-    def _active(self, durable: Durable, now_ns: int) -> None:
+    def on_active(self, durable: Durable, now_ns: int) -> None:
         """Everybody knows that it is wanted here: now it need not be wanted there."""
         if durable.number in self._in_doubt:
             self._in_doubt[durable.number] = True
@@ -163,7 +166,7 @@ class Roaming:
             if home is not None:
                 self._post.send(broker_id(home), move, now_ns)
 
-    def _forgotten(self, durable: Durable, now_ns: int) -> None:
+    def on_forgotten(self, durable: Durable, now_ns: int) -> None:
         """A client ends a subscription here: wherever it is kept beside, it is no more."""
         self._moving.pop(durable.number, None)
         self._held.pop(durable.number, None)
@@ -174,7 +177,8 @@ class Roaming:
 
     def _on_deleted(self, message: Deleted, origin: Address, now_ns: int) -> None:
         if self.end(message, now_ns):
-            self.on_ended(message, now_ns)
+            for each in self._durables.observers:
+                each.on_ended_elsewhere(message, now_ns)
 
     def end(self, message: Deleted, now_ns: int) -> bool:
         """A client has ended a subscription elsewhere; whether it was kept here."""
@@ -309,6 +313,9 @@ class Roaming:
             self._send(durable, frame, False, True, now_ns)
         self._pump(durable)
 
+    def on_stored(self, durable: Durable) -> None:
+        self._pump(durable)
+
     def _pump(self, durable: Durable) -> None:
         """Forward the next part of what is kept."""
         if durable.is_forwarding:
@@ -348,7 +355,7 @@ class Roaming:
         stream = (frame.publisher, frame.incarnation, frame.lane_number)
         return inbox.is_below_floor(stream, (frame.timestamp, frame.sequence))
 
-    def _forward(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
+    def on_straggler(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
         """What still comes for a subscription that went elsewhere: unless it was published long after."""
         if durable.left_ns is None or frame.section.timestamp_ns <= durable.left_ns + STRAGGLER_NS:
             self._send(durable, frame, False, True, now_ns)
@@ -358,7 +365,8 @@ class Roaming:
         data = self._codec.encode(frame, 0)
         message = Backlog(durable.client_id, durable.name, data, redelivered, straggler)
         self._post.send(broker_id(durable.to), message, now_ns)
-        self.on_sent(durable, frame)
+        for each in self._durables.observers:
+            each.on_forwarded(durable, frame)
 
     def _keep_left(self, durable: Durable, now_ns: int) -> None:
         durable.left_ns = now_ns if durable.left_ns is None else durable.left_ns

@@ -29,6 +29,7 @@ from veena.core.durable_statistics import DurableStatistics
 from veena.core.durables import Durables
 from veena.core.ends import Ends
 from veena.core.event_frame import EventFrame
+from veena.core.homes import OtherHomes
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.notes import What
@@ -44,7 +45,7 @@ from veena.core.session_boundary import Request, Unanswered
 from veena.core.settings import Settings
 from veena.core.shared import Shared, group_id
 from veena.core.want import make_want
-from veena.core.whereabouts import MARK, home_id, place_of
+from veena.core.whereabouts import MARK, place_of
 from veena.errors import InvalidConstraint, LocalProtocolError
 from veena.event import Event
 
@@ -77,23 +78,17 @@ class Sessions:
         self._effects = effects
         self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted)
         self.post = Post(host, origin)
-        self.durables = Durables(profiles, ledger, origin, reader, effects, disk, now_ns)
-        self.roaming = Roaming(host, settings, self.durables, self.post, ledger, reader, disk, now_ns)
-        self.roaming.is_told_elsewhere = self._is_told_elsewhere
-        self.roaming.is_kept_elsewhere = self._is_kept_elsewhere
+        self.durables = Durables(profiles, ledger, origin, reader, outlet, ends.was_handed, effects, disk, now_ns)
+        self.elsewhere = OtherHomes(profiles.interest, host)
+        self.roaming = Roaming(host, settings, self.durables, self.elsewhere, self.post, ledger, reader, disk, now_ns)
         self.pasts = Pasts(
             host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
             lambda: origin.next_offset, self.roaming.open,
         )  # fmt: skip
         self.shared = Shared(
-            host, settings, self.durables, self.post, effects, self._is_kept_elsewhere, self._is_told_elsewhere,
+            host, settings, self.durables, self.post, effects, self.elsewhere,
             lambda: profiles.is_ready, origin.new_incarnation, now_ns,
         )  # fmt: skip
-        self.durables.handing.take = self.shared.take
-        self.durables.handing.on_had = self._client_had
-        self.durables.on_left = self.shared.left
-        self.durables.handing.is_clogged = outlet.is_clogged
-        self.durables.was_handed = ends.was_handed
         outlet.on_clear.append(self.durables.cleared)
 
     def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
@@ -190,7 +185,7 @@ class Sessions:
         version = self._origin.new_incarnation(now_ns)
         # That its client says so is not enough.
         was_here = bool(self.durables.named((client_id, given.durable)))
-        was_accepted = is_elsewhere and (was_here or self._is_told_elsewhere(client_id))
+        was_accepted = is_elsewhere and (was_here or self.elsewhere.is_announced(client_id))
         durable = self.durables.subscribe(
             given, client_id, version, is_elsewhere or has_past, now_ns, was_accepted=was_accepted
         )
@@ -220,15 +215,7 @@ class Sessions:
             return True
         if self.durables.named((client_id, given.durable)):
             return True
-        return self._is_kept_elsewhere(client_id)
-
-    def _is_kept_elsewhere(self, client_id: str) -> bool:
-        """Whether another broker may keep something for this client or group."""
-        return bool(self._profiles.interest.destinations(Event(to=(home_id(client_id),)), self._host))
-
-    def _is_told_elsewhere(self, client_id: str) -> bool:
-        """Whether another broker has told so: not only may, for want of news."""
-        return self._profiles.interest.has_told(Event(to=(home_id(client_id),)))
+        return self.elsewhere.may_exist(client_id)
 
     def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
         """An event is for these durable subscriptions; who is handed it at once."""
@@ -237,13 +224,8 @@ class Sessions:
             self._note_kept(frame, sessions, found, now_ns)
         for session, _ in found:
             if session < 0:
-                self.shared.take(session, frame, now_ns)
+                self.shared.on_group_event(session, frame, now_ns)
         return [each for each in found if each[0] >= 0]
-
-    def _client_had(self, session: int, frame: EventFrame, now_ns: int) -> None:
-        """A client said that it has had what was kept for it: the record of that may have gone with a former life."""
-        if self._profiles.records.is_on:
-            self._profiles.records.note(frame, What.HAD, now_ns, session=session)
 
     def stored(self, entry: Entry, now_ns: int) -> None:
         """An entry of the log for inboxes is on disk."""

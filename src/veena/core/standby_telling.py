@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from veena.address import Address
 from veena.core.disk import Entry, EventKey
-from veena.core.durable import LEFT, Durable, Key
+from veena.core.durable import LEFT, Durable, DurableObserver, Key
 from veena.core.durables import Durables
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.flight import Flight, event_key
@@ -42,7 +42,6 @@ from veena.core.post_messages import (
     Standby,
     StandDown,
 )
-from veena.core.roaming import Roaming
 from veena.core.router import Router
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import make_want
@@ -73,7 +72,7 @@ class _Waiting:
     flights: list[Flight] = field(default_factory=list)
 
 
-class StandbyTelling:
+class StandbyTelling(DurableObserver):
     """The home's side; one a broker."""
 
     def __init__(
@@ -82,7 +81,6 @@ class StandbyTelling:
         settings: Settings,
         cluster: Callable[[], list[Address]],
         durables: Durables,
-        roaming: Roaming,
         post: Post,
         origin: Origin,
         router: Router,
@@ -117,14 +115,7 @@ class StandbyTelling:
         self._reads = 0
         #: The event that is being dealt with.
         self.cause: EventKey | None = None
-        durables.on_saved = self._saved
-        durables.on_removed = self._removed
-        roaming.on_ended = self._was_ended
         post.deals_with(Renew, self._on_renew)
-        if self._holds:
-            durables.on_kept = self._kept
-            durables.handing.on_settled = self._is_settled
-            roaming.on_sent = self._sent
         for durable in durables.here.values():
             if _is_told(durable):
                 self.present = self.present or durable.to
@@ -132,19 +123,19 @@ class StandbyTelling:
 
     # --- subscriptions ---
 
-    def _saved(self, durable: Durable) -> None:
+    def on_saved(self, durable: Durable) -> None:
         if not _is_told(durable):
             return
         if durable.is_here:
             self._changed[durable.key] = None
         elif durable.state == LEFT:
-            self._removed(durable)
+            self.on_removed(durable)
 
-    def _removed(self, durable: Durable) -> None:
+    def on_removed(self, durable: Durable) -> None:
         if _is_told(durable) and durable.key not in self._durables.here:
             self._ended[durable.key] = None
 
-    def _was_ended(self, message: Deleted, now_ns: int) -> None:
+    def on_ended_elsewhere(self, message: Deleted, now_ns: int) -> None:
         """Somebody may have taken this broker's place meanwhile: then nobody else tells that one. It passes this on in
         its turn, and whoever keeps nothing of the kind does not."""
         if self.present is not None:
@@ -268,8 +259,8 @@ class StandbyTelling:
 
     # --- events ---
 
-    def _kept(self, durables: list[Durable], frame: EventFrame, now_ns: int) -> None:
-        found = [durable for durable in durables if _is_told(durable)]
+    def on_kept(self, durables: list[Durable], frame: EventFrame, now_ns: int) -> None:
+        found = [durable for durable in durables if _is_told(durable)] if self._holds else []
         if found and self.present is not None:
             self._hold(found, frame, self.cause, now_ns)
 
@@ -286,9 +277,8 @@ class StandbyTelling:
             if self._afresh is not None and cause is None:
                 self._afresh[offset] = None
 
-    def _sent(self, durable: Durable, frame: EventFrame) -> None:
-        """An event was sent after a subscription."""
-        if _is_told(durable):
+    def on_forwarded(self, durable: Durable, frame: EventFrame) -> None:
+        if self._holds and _is_told(durable):
             self._going[durable.key] = self._going.get(durable.key, 0) + 1
             self._wait(self._origin.next_offset - 1, _Posted(self.cause, (durable.key, event_key(frame))))
 
@@ -297,8 +287,8 @@ class StandbyTelling:
         if posted.cause is not None:
             self._waiting.setdefault(posted.cause, _Waiting()).offsets[offset] = None
 
-    def _is_settled(self, durable: Durable, key: EventKey) -> None:
-        if self.present is not None and _is_told(durable):
+    def on_settled(self, durable: Durable, key: EventKey) -> None:
+        if self._holds and self.present is not None and _is_told(durable):
             self._settled.setdefault(durable.key, []).append(key)
 
     def served(self, offset: int, now_ns: int) -> None:

@@ -7,7 +7,7 @@ This module says who is told of what; with `copies = 1` nothing of it lies in an
 from __future__ import annotations
 
 from veena.core.disk import Disk
-from veena.core.durable import Durable
+from veena.core.durables import Durables
 from veena.core.event_frame import EventFrame
 from veena.core.flight import Flight, event_key
 from veena.core.ledger import Ledger
@@ -15,8 +15,9 @@ from veena.core.log_reader import LogReader
 from veena.core.map import NetworkMap
 from veena.core.origin import Origin
 from veena.core.orphans import Orphans
+from veena.core.post import Post
+from veena.core.roaming import Roaming
 from veena.core.router import Router
-from veena.core.sessions import Sessions
 from veena.core.settings import Settings
 from veena.core.standby import Standbys
 from veena.core.standby_telling import StandbyTelling
@@ -29,7 +30,9 @@ class Standing:
         self,
         network: NetworkMap,
         settings: Settings,
-        sessions: Sessions,
+        durables: Durables,
+        roaming: Roaming,
+        post: Post,
         origin: Origin,
         router: Router,
         ledger: Ledger,
@@ -37,25 +40,19 @@ class Standing:
         disk: Disk,
         now_ns: int,
     ) -> None:
-        host, durables, roaming, post = network.host, sessions.durables, sessions.roaming, sessions.post
+        host = network.host
         self._me = router.me
         #: With one copy nothing waits for another broker's disk.
         self._holds = settings.copies == 2
         self.telling = StandbyTelling(
             host, settings, lambda: [unit for unit in network.reachable() if len(unit) == len(host) and unit != host],
-            durables, roaming, post, origin, router, reader,
+            durables, post, origin, router, reader,
         )  # fmt: skip
         self.standbys = Standbys(
             host, settings, lambda home: home in network.reachable(), durables, roaming, post, origin, ledger, reader,
             disk, now_ns,
         )  # fmt: skip
         self.orphans = Orphans(host, settings, origin, router, post, reader)
-        self._active = durables.on_active
-        durables.on_active = self._on_active
-
-    def _on_active(self, durable: Durable, now_ns: int) -> None:
-        self._active(durable, now_ns)
-        self.standbys.active(durable, now_ns)
 
     # --- events ---
 
