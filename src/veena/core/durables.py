@@ -443,6 +443,10 @@ class Durables:
                     for each in self.observers:
                         each.on_stored(durable)
 
+    def receivers_of(self, entry: Entry) -> list[Durable]:
+        """The subscriptions for which an entry of the log is kept."""
+        return [self._by_inbox[number] for number in entry.inboxes if number in self._by_inbox]
+
     def _save(self, durable: Durable) -> None:
         if not durable.is_passing:
             self._ledger.write(durable.registration())

@@ -60,7 +60,7 @@ class Handing:
         self._dirty: dict[int, Durable] = {}
         self._write_at_ns: int | None = None
         #: Subscriptions that wait for their past and were read to since this was looked at last.
-        self.passing: dict[int, Durable] = {}
+        self._passing: dict[int, Durable] = {}
         self.handed = self.redelivered = self.acknowledged = self.expired = 0
 
     # --- new events ---
@@ -178,9 +178,14 @@ class Handing:
                 reader.is_reading = True
                 self._read(durable, reader, inbox)
         if durable.is_passing:
-            self.passing[durable.number] = durable
+            self._passing[durable.number] = durable
         while len(durable.inboxes) > 1 and durable.is_here and _is_empty(durable, durable.inboxes[0]):
             self._on_emptied(durable, durable.inboxes.pop(0))
+
+    def take_passing(self) -> list[Durable]:
+        """The subscriptions that wait for their past and were read to since this was asked last."""
+        passing, self._passing = list(self._passing.values()), {}
+        return passing
 
     def _read(self, durable: Durable, reader: Reader, inbox: Inbox) -> None:
         until = inbox.stored

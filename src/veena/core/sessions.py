@@ -71,9 +71,13 @@ class Sessions:
     ) -> None:
         self._host = host
         self._profiles = profiles
+        self._clients = profiles.clients
+        self._interest = profiles.interest
+        self._records = profiles.records
         self._publishers = publishers
         self._origin = origin
         self._ends = ends
+        self._before = ends.before
         self._outlet = outlet
         self._effects = effects
         self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted)
@@ -103,9 +107,9 @@ class Sessions:
 
     def _is_wanted(self, event: Event) -> bool:
         """Whether anybody may want an event that is published here."""
-        if self._profiles.interest.destinations(event, self._host):
+        if self._interest.destinations(event, self._host):
             return True
-        return bool(self._profiles.clients.matching(event, self._host))
+        return bool(self._clients.matching(event, self._host))
 
     def receive(self, frame: EventFrame, now_ns: int) -> None:
         """An event for a place here."""
@@ -131,7 +135,7 @@ class Sessions:
     def _is_taken(self, given: Subscribe) -> bool:
         """Whether its session has a subscription of the same number, ordinary or kept."""
         key = (given.session, given.subscription)
-        return self.durables.is_read(*key) or self._profiles.clients.has(*key)
+        return self.durables.is_read(*key) or self._clients.has(*key)
 
     def _plain(self, given: ClientInput, now_ns: int, was_accepted: bool = False) -> None:
         if isinstance(given, ClientDown):
@@ -139,7 +143,7 @@ class Sessions:
             self.shared.closed(given.session, now_ns)
             self.requests.detach(given.session)
             self._publishers.farewell(given.session)
-            self._ends.before.detach(given.session)
+            self._before.detach(given.session)
             self._outlet.detach(given.session, now_ns)
         refused = self._profiles.client(given, now_ns, was_accepted)
         self._effects += refused
@@ -152,18 +156,18 @@ class Sessions:
     def _durable(self, given: ClientInput, now_ns: int) -> bool:
         """Deal with what concerns a durable subscription; False for everything else."""
         if isinstance(given, Subscribe) and given.group:
-            self._profiles.clients.client_id(given.session)  # raises when it is not open
+            self._clients.client_id(given.session)  # raises when it is not open
             self.shared.subscribe(given, now_ns)
-            if self._profiles.records.is_on:
+            if self._records.is_on:
                 want = make_want(given.engine, given.constraint, given.scope)
-                self._profiles.records.client(given, want, now_ns, group_id(given.group, want))
+                self._records.client(given, want, now_ns, group_id(given.group, want))
         elif isinstance(given, Subscribe) and (given.durable or given.since_ns is not None):
             self._subscribe(given, now_ns)
         elif isinstance(given, Unsubscribe):
             key = (given.session, given.subscription)
-            if self._profiles.records.is_on:
-                self._profiles.records.left_group(*key, now_ns)
-            self._ends.before.unsubscribe(*key)
+            if self._records.is_on:
+                self._records.left_group(*key, now_ns)
+            self._before.unsubscribe(*key)
             return self.durables.detach(*key, now_ns) or self.shared.leave(*key, now_ns)
         elif isinstance(given, Acknowledge):
             if not self.shared.acknowledge(given, now_ns):
@@ -176,7 +180,7 @@ class Sessions:
 
     def _subscribe(self, given: Subscribe, now_ns: int) -> None:
         """A subscription that is kept, or that has a past."""
-        client_id = self._profiles.clients.client_id(given.session)
+        client_id = self._clients.client_id(given.session)
         is_new = not given.durable or (client_id, given.durable) not in self.durables.here
         is_elsewhere = bool(given.durable) and is_new and self._is_elsewhere(client_id, given)
         has_past = is_new and not is_elsewhere and given.since_ns is not None
@@ -190,7 +194,7 @@ class Sessions:
             given, client_id, version, is_elsewhere or has_past, now_ns, was_accepted=was_accepted
         )
         if given.durable:
-            self._profiles.records.reads(given.session, now_ns)
+            self._records.reads(given.session, now_ns)
         if has_past:
             self.pasts.subscribe(given, durable, now_ns)
         if is_new and given.durable:
@@ -198,13 +202,13 @@ class Sessions:
 
     def flush(self, now_ns: int) -> bool:
         """Subscriptions that have all of their past are ordinary ones from now on; whether there are any."""
-        passing, self.durables.handing.passing = self.durables.handing.passing, {}
-        for durable in passing.values():
+        passing = self.durables.handing.take_passing()
+        for durable in passing:
             is_there = durable.number in self.durables.all and durable.is_passing
             if is_there and durable.is_read and not self.pasts.is_open(durable):
                 ((session, subscription),) = durable.readers
                 given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
-                self._ends.before.inherit(session, subscription, durable.estate())
+                self._before.inherit(session, subscription, durable.estate())
                 self.durables.remove(durable, now_ns)
                 self._plain(given, now_ns, was_accepted=True)
         return bool(passing)
@@ -220,7 +224,7 @@ class Sessions:
     def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
         """An event is for these durable subscriptions; who is handed it at once."""
         found = self.durables.keep(frame, sessions, now_ns) if frame.reliable else self.durables.show(frame, sessions)
-        if self._profiles.records.is_on:
+        if self._records.is_on:
             self._note_kept(frame, sessions, found, now_ns)
         for session, _ in found:
             if session < 0:
@@ -230,14 +234,12 @@ class Sessions:
     def stored(self, entry: Entry, now_ns: int) -> None:
         """An entry of the log for inboxes is on disk."""
         self.durables.stored(entry)
-        if self._profiles.records.is_on:
-            for number in entry.inboxes:  # an older inbox has the number before its subscription's
-                durable = self.durables.all.get(number) or self.durables.all.get(number + 1)
-                if durable is not None and any(inbox.number == number for inbox in durable.inboxes):
-                    self._profiles.records.note_kept(entry.frame, -durable.number, durable.name, entry.accepted_ns)
+        if self._records.is_on:
+            for durable in self.durables.receivers_of(entry):
+                self._records.note_kept(entry.frame, -durable.number, durable.name, entry.accepted_ns)
 
     def _note_kept(self, frame: EventFrame, sessions: list[int], handed: list[tuple[int, int]], now_ns: int) -> None:
-        records = self._profiles.records
+        records = self._records
         for session in sessions:
             durable = self.durables.all.get(-session)
             if frame.reliable and durable is not None and durable.is_here:
