@@ -16,6 +16,7 @@ from veena.core.flight import event_key
 from veena.core.had_before import Estate
 from veena.core.inbox import Inbox, Reader
 from veena.core.post_messages import Deleted
+from veena.core.session_id import SessionId, durable_session
 from veena.matching.engine import Constraint
 
 #: Ids that are remembered for one subscription.
@@ -85,6 +86,11 @@ class Durable:
     level: int = 0
 
     @property
+    def session(self) -> SessionId:
+        """The broker's session in which it is announced."""
+        return durable_session(self.number)
+
+    @property
     def key(self) -> Key:
         return (self.client_id, self.name)
 
@@ -116,7 +122,7 @@ class Durable:
         """What the subscription of its one reader has had, when it goes on by itself."""
         (reader,) = self.readers.values()
         parts = (self.moved_keys, self.live_keys)
-        return Estate(-self.number, parts, not (self.was_full or self._is_full), reader.had, reader.originals)
+        return Estate(self.session, parts, not (self.was_full or self._is_full), reader.had, reader.originals)
 
     @property
     def _is_full(self) -> bool:

@@ -1,7 +1,7 @@
 """Durable subscriptions: what their clients want is kept while they are away (CLI-05, CLI-07, FLT-05, design §7).
 
 A durable subscription is kept at one broker, its *home*: the one where its client attached last. To the rest of the
-network it is a subscription like any other, of a session that never ends (with a negative number); it is told again
+network it is a subscription like any other, of a session of the broker's own (`session_id`); it is announced again
 before anything else when the broker is started again. Every reliable event that satisfies it goes into the log, for its
 inbox (`inbox`), and counts as delivered here once it is on disk. Who is attached is handed the event at once; who is
 behind is read to from the log, as fast as it acknowledges. Best-effort events are for those who are attached.
@@ -53,6 +53,7 @@ from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.outlet import Outlet
 from veena.core.profiles import Profiles
+from veena.core.session_id import SessionId, brokers_session, durable_number, is_clients
 from veena.core.want import Want
 from veena.core.whereabouts import INTERNAL
 from veena.errors import LocalProtocolError
@@ -153,7 +154,7 @@ class Durables:
         if len(self.all) >= MAX_DURABLES:
             raise LocalProtocolError(f"this broker keeps {MAX_DURABLES} durable subscriptions already: try another one")
         start = self._log.next_offset
-        numbers = [self._number(), self._number()] if is_elsewhere else [self._number()]
+        numbers = [self.new_number(), self.new_number()] if is_elsewhere else [self.new_number()]
         durable = Durable(
             numbers[-1], *key, given.engine, given.constraint, given.scope, version,
             ARRIVING if is_elsewhere else HOME, [Inbox(number, start, start) for number in numbers],
@@ -170,17 +171,18 @@ class Durables:
         self._save(durable)
         return durable
 
-    def new_session(self) -> int:
+    def new_session(self) -> SessionId:
         """The number of a session that is this broker's own."""
-        return -self._number()
+        return brokers_session(self.new_number())
 
-    def _number(self) -> int:
+    def new_number(self) -> int:
+        """A number for a subscription, an inbox or a session of the broker's own."""
         self._next_number += 1
         return self._next_number - 1
 
     def _add(self, durable: Durable, was_accepted: bool, now_ns: int) -> None:
         """Want what it wants, in a session that does not end."""
-        session = -durable.number
+        session = durable.session
         inputs = (
             ClientUp(session, durable.client_id),
             Subscribe(session, 1, durable.engine, durable.constraint, durable.scope),
@@ -204,7 +206,7 @@ class Durables:
 
     def _replace(self, durable: Durable, given: Subscribe, now_ns: int) -> None:
         """Another constraint under the same name: what was kept stays."""
-        session, old = -durable.number, durable.subscription
+        session, old = durable.session, durable.subscription
         new = Subscribe(session, old + 1, given.engine, given.constraint, given.scope)
         refused = self._profiles.client(new, now_ns, replaces=old)
         if refused:
@@ -247,12 +249,12 @@ class Durables:
             self.detach(session, subscription, now_ns)
         if was_here:
             del self.here[durable.key]
-            self._profiles.client(ClientDown(-durable.number), now_ns)
+            self._profiles.client(ClientDown(durable.session), now_ns)
             self._homes.leave(durable, now_ns)
         else:
             if durable.withdraw_ns is not None:
                 self.withdraw(durable, now_ns)
-            self._profiles.drop_silent(-durable.number, now_ns)
+            self._profiles.drop_silent(durable.session, now_ns)
         del self.all[durable.number], self._named[durable.key][durable.number]
         if not self._named[durable.key]:
             del self._named[durable.key]
@@ -271,22 +273,22 @@ class Durables:
         for session, subscription in list(durable.readers):
             self.detach(session, subscription, now_ns)
             reason = f"durable subscription {durable.name!r} of {durable.client_id} is read elsewhere now"
-            if session >= 0:
+            if is_clients(session):
                 self._effects.append(ClientRefused(session, subscription, reason))
         del self.here[durable.key]
-        self._profiles.moved(-durable.number, now_ns)
+        self._profiles.moved(durable.session, now_ns)
         self._homes.leave(durable, now_ns)
 
     def withdraw(self, durable: Durable, now_ns: int) -> None:
         """Of what it wants only old events are wanted here from now on."""
         durable.withdraw_ns = None
-        self._profiles.silence(-durable.number, now_ns)
+        self._profiles.silence(durable.session, now_ns)
 
     # --- events ---
 
     def keep(self, frame: EventFrame, sessions: Iterable[int], now_ns: int) -> list[tuple[int, int]]:
         """A reliable event satisfies these: keep it; the sessions and subscriptions that are handed it at once."""
-        found = [self.all[-session] for session in sessions if -session in self.all]
+        found = [self.all[number] for number in map(durable_number, sessions) if number in self.all]
         key = first_key(frame)
         kept = [durable for durable in found if durable.is_here and key not in durable.live_keys]
         for durable in found:
@@ -336,9 +338,9 @@ class Durables:
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         return [
             key
-            for session in sessions
-            if -session in self.all
-            for key, reader in self.all[-session].readers.items()
+            for number in map(durable_number, sessions)
+            if number in self.all
+            for key, reader in self.all[number].readers.items()
             if not self._outlet.is_clogged(key[0]) and place > reader.had.get(stream, (-1, -1))
         ]
 
@@ -379,7 +381,7 @@ class Durables:
         is_late = durable.live_keys.get(key)
         if is_late is None:
             is_late = frame.late
-            if not (durable.is_here and self._was_handed(ids_of(frame)[-1], -durable.number)):
+            if not (durable.is_here and self._was_handed(ids_of(frame)[-1], durable.session)):
                 return False
         return is_late or not durable.is_below_floor(frame)
 
@@ -393,7 +395,7 @@ class Durables:
     def set_aside(self, durable: Durable, frame: EventFrame, now_ns: int) -> int:
         """Keep an event where nobody reads it, until it is known whether it is needed; its offset."""
         if durable.aside is None:
-            durable.aside = Inbox(self._number(), self._log.next_offset, self._log.next_offset)
+            durable.aside = Inbox(self.new_number(), self._log.next_offset, self._log.next_offset)
             self._save(durable)
             self._ledger.write(Reached(durable.aside.number, durable.aside.front))
         durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
@@ -468,10 +470,10 @@ class Durables:
         """Whose subscriptions were acknowledged further: for a durable one that is everybody who reads it."""
         told: list[Active] = []
         for each in found:
-            if each.session >= 0:
+            if is_clients(each.session):
                 told.append(each)
                 continue
-            durable = self.all.get(-each.session)
+            durable = self.all.get(durable_number(each.session))
             for concerned in self._homes.of(each.session) if durable is None else (durable,):
                 if self._homes.rises(concerned):
                     told += [Active(*reader, concerned.level) for reader in concerned.readers]
@@ -481,7 +483,7 @@ class Durables:
         return told
 
     def want(self, durable: Durable) -> Want:
-        return self._profiles.clients.want(-durable.number, durable.subscription)
+        return self._profiles.clients.want(durable.session, durable.subscription)
 
     def statistics(self) -> DurableStatistics:
         return DurableStatistics(

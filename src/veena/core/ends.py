@@ -45,6 +45,7 @@ from veena.core.ledger import Ledger
 from veena.core.notes import What
 from veena.core.outlet import Outlet
 from veena.core.profiles import Profiles
+from veena.core.session_id import BROKER_ITSELF, durable_session, is_brokers, is_clients
 from veena.core.whereabouts import is_here, place_of
 from veena.errors import InvalidEvent
 
@@ -55,8 +56,6 @@ MAX_RECENT = 200_000
 MAX_RECEIVERS = 2_000_000
 #: Before every place, and fit for the disk.
 NOTHING: Place = (0, 0)
-#: The receiver of what is addressed to the broker itself; sessions below 0 are the broker's own (`durable`).
-MYSELF = -(1 << 62)
 #: Originals that may still come.
 MAX_SKIPS = 10_000
 #: Backlogs are waited for in all this many times the wait for one: less than a client that has moved is kept waiting.
@@ -170,7 +169,8 @@ class Ends:
             if each.state != STANDBY
         }
         for entry in disk.entries:
-            sessions = tuple(-number for number in entry.inboxes if entry.offset >= since.get(number, entry.offset + 1))
+            doubtful = [number for number in entry.inboxes if entry.offset >= since.get(number, entry.offset + 1)]
+            sessions = tuple(map(durable_session, doubtful))
             for stream, place in ids_of(entry.frame) if sessions else ():
                 self._remember(stream, place, sessions)
 
@@ -182,7 +182,7 @@ class Ends:
 
     def is_plain(self, stream: Stream, like: EventFrame, first: int, receivers: Receivers) -> bool:
         """Whether events from a sequence on are new to all of their receivers, and nothing is kept."""
-        if receivers[0][0] < 0 or stream in self._retold or self._skips:
+        if is_brokers(receivers[0][0]) or stream in self._retold or self._skips:
             return False
         if self._gather_until_ns is not None and like.reliable:
             return False
@@ -233,7 +233,7 @@ class Ends:
         receivers = self._decisions.receivers(decision, frame.origin_address or self._host)
         to = decision.to
         if to and any(place is not None and is_here(place, self._host) for place in map(place_of, to)):
-            receivers = {MYSELF: [], **receivers}
+            receivers = {BROKER_ITSELF: [], **receivers}
         if not receivers:
             return Outcome.NOBODY
         if flight.deadline_ns is not None and flight.deadline_ns <= now_ns:
@@ -329,7 +329,7 @@ class Ends:
         been overtaken: durable subscriptions, if it is not in the log for them. What the log has lost comes again."""
         if self._handed(stream, place) is not None or place <= self._forgotten.get(stream, (-1, -1)):
             return {}
-        return {session: found for session, found in receivers.items() if session < 0 and found}
+        return {session: found for session, found in receivers.items() if is_brokers(session) and found}
 
     def _remember(self, stream: Stream, place: Place, sessions: tuple[int, ...]) -> None:
         self._recent[stream, place] = self._recent.get((stream, place), ()) + sessions
@@ -378,7 +378,7 @@ class Ends:
             fresh = self.before.without_had(fresh, first_key(frame), handed)
         if self._records.is_on and len(fresh) != len(receivers):
             for session in receivers:
-                if session not in fresh and session != MYSELF:
+                if session not in fresh and session != BROKER_ITSELF:
                     self._records.note(frame, What.HAD, now_ns, session=session)
         if not fresh:
             self._repeated += 1
@@ -396,7 +396,7 @@ class Ends:
         origin = frame.origin_address or self._host
         for session, subscriptions in fresh.items():
             self._profiles.observe(session, tuple(subscriptions), origin)
-        if next(iter(fresh)) < 0:
+        if is_brokers(next(iter(fresh))):
             fresh = self._inward(frame, fresh, now_ns)
             if not fresh:
                 return
@@ -411,10 +411,10 @@ class Ends:
 
     def _inward(self, frame: EventFrame, fresh: dict[int, list[int]], now_ns: int) -> dict[int, list[int]]:
         """Take what is for this broker itself and for durable subscriptions; who else is handed it now."""
-        if any(session < 0 and not subscriptions for session, subscriptions in fresh.items()):
+        if any(is_brokers(session) and not subscriptions for session, subscriptions in fresh.items()):
             self._event_side.receive(frame, now_ns)
-        durable = [session for session, subscriptions in fresh.items() if session < 0 and subscriptions]
-        handed = {session: subscriptions for session, subscriptions in fresh.items() if session >= 0}
+        durable = [session for session, subscriptions in fresh.items() if is_brokers(session) and subscriptions]
+        handed = {session: subscriptions for session, subscriptions in fresh.items() if is_clients(session)}
         for session, subscription in self._event_side.keep(frame, durable, now_ns) if durable else ():
             handed[session] = [*handed.get(session, ()), subscription]
         return handed

@@ -2,7 +2,7 @@
 
 A reader that has had everything is handed a new event at once; one that is behind is read to from the log, as long as
 it has room. Everybody who reads a subscription gets every event: they are devices of one client. A group that shares
-one (`shared`) reads it as one reader, a session of the broker's own with a number below 0.
+one (`shared`) reads it as one reader, a session of the broker's own (`session_id`).
 
 What may have been handed over before is marked as redelivered: what was open here, and what an application that
 acknowledges by itself may have got elsewhere. Where its former home is silent, only the client's word tells: not later
@@ -28,6 +28,7 @@ from veena.core.log_reader import LogReader
 from veena.core.notes import What
 from veena.core.outlet import Outlet
 from veena.core.records import Records
+from veena.core.session_id import is_brokers
 from veena.core.settings import SECOND_NS
 
 #: Entries that are read at once.
@@ -81,7 +82,7 @@ class Handing:
         return found
 
     def deliver(self, reader: Reader, frame: EventFrame, now_ns: int) -> None:
-        if reader.session < 0:
+        if is_brokers(reader.session):
             for each in self._observers:
                 each.on_group_event(reader.session, frame, now_ns)
         else:

@@ -60,7 +60,7 @@ class Homes:
 
     def rises(self, durable: Durable) -> bool:
         """Whether a subscription is acknowledged further than it was when this was asked last."""
-        level = self._level(-durable.number, durable.subscription)
+        level = self._level(durable.session, durable.subscription)
         if not durable.is_passing:
             level = min(level, self._level(self._sessions.get(durable.client_id, 0), REACH))
         has_risen = level > durable.level

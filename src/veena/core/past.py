@@ -33,6 +33,7 @@ from veena.core.log_reader import LogReader
 from veena.core.post import Post
 from veena.core.post_messages import Past, PastEnd, Since
 from veena.core.session_boundary import CaughtUp
+from veena.core.session_id import durable_number
 from veena.core.settings import Settings
 from veena.core.want import KINDS, create_engine, keyed_want
 from veena.core.whereabouts import broker_id, everybody_id
@@ -115,7 +116,7 @@ class Pasts:
     def active(self, found: Sequence[Active], now_ns: int) -> None:
         """Some subscriptions are acknowledged further."""
         for each in found:
-            asked = self._asked.get(-each.session)
+            asked = self._asked.get(durable_number(each.session))
             if asked is not None and not asked.is_asked and each.level >= asked.durable.scope:
                 self._ask(asked, now_ns)
 

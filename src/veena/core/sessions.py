@@ -42,6 +42,7 @@ from veena.core.publishers import Publishers
 from veena.core.requests import Requests
 from veena.core.roaming import Roaming
 from veena.core.session_boundary import Request, Unanswered
+from veena.core.session_id import durable_number, is_brokers, is_clients
 from veena.core.settings import Settings
 from veena.core.shared import Shared, group_id
 from veena.core.want import make_want
@@ -227,21 +228,21 @@ class Sessions:
         if self._records.is_on:
             self._note_kept(frame, sessions, found, now_ns)
         for session, _ in found:
-            if session < 0:
+            if is_brokers(session):
                 self.shared.on_group_event(session, frame, now_ns)
-        return [each for each in found if each[0] >= 0]
+        return [each for each in found if is_clients(each[0])]
 
     def stored(self, entry: Entry, now_ns: int) -> None:
         """An entry of the log for inboxes is on disk."""
         self.durables.stored(entry)
         if self._records.is_on:
             for durable in self.durables.receivers_of(entry):
-                self._records.note_kept(entry.frame, -durable.number, durable.name, entry.accepted_ns)
+                self._records.note_kept(entry.frame, durable.session, durable.name, entry.accepted_ns)
 
     def _note_kept(self, frame: EventFrame, sessions: list[int], handed: list[tuple[int, int]], now_ns: int) -> None:
         records = self._records
         for session in sessions:
-            durable = self.durables.all.get(-session)
+            durable = self.durables.all.get(durable_number(session))
             if frame.reliable and durable is not None and durable.is_here:
                 records.note_kept(frame, session, durable.name, now_ns)
             elif not frame.reliable and durable is not None and not any(each in durable.readers for each in handed):

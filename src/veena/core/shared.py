@@ -37,6 +37,7 @@ from veena.core.flight import event_key
 from veena.core.homes import OtherHomes
 from veena.core.post import Post
 from veena.core.post_messages import Give, Join, Took
+from veena.core.session_id import is_clients
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import Want, create_engine, make_want
 from veena.core.whereabouts import GROUP, broker_id, home_id
@@ -319,7 +320,7 @@ class Shared(DurableObserver):
                 group.level = each.level
                 for member in group.members:
                     self._confirm(group, member, now_ns)
-        return [each for each in found if each.session >= 0]
+        return [each for each in found if is_clients(each.session)]
 
     def _part(self, group: _Group, member: Member, now_ns: int) -> None:
         """A member is gone: what it had is for others."""

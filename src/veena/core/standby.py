@@ -180,7 +180,7 @@ class Standbys(DurableObserver):
             return
         start = self._log.next_offset
         if record is None:
-            number = -self._durables.new_session()
+            number = self._durables.new_number()
             record = records[message.client, message.name] = _Record(
                 number, origin, message.client, message.name, message.engine, constraint, message.scope,
                 message.version, engine, start, start,

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from veena.address import Address, format_address, link_level
 from veena.core.disk import EventKey, Noted
 from veena.core.notes import ClientNote, EventNote, Fact, Stay, StayNote, What
+from veena.core.session_id import is_clients
 from veena.core.want import KINDS
 from veena.event import EventId
 from veena.runtime.store_records import HANDED, Change, Delivery, Hop, ProfileChange, Record
@@ -84,7 +85,7 @@ class Auditor:
             elif type(note) is EventNote:
                 key, fact = note.key, note.fact
                 mark = fact.text if fact.what is What.DELIVERED else _MARKS.get(fact.what)
-                if fact.client and fact.session >= 0 and mark is not None:
+                if fact.client and is_clients(fact.session) and mark is not None:
                     handed.setdefault((key, mark), (fact.at_ns, {}))[1][fact.client] = None
                 elif fact.what is What.SENT and self.host:
                     yield self._hop(key, fact)
