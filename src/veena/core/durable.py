@@ -7,6 +7,7 @@ subscription is a `DurableObserver`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeVar
 
 from veena.address import Address
@@ -25,10 +26,33 @@ MAX_REMEMBERED = 100_000
 #: more than one group that is written at once (`runtime.store_writer`, `GROUP_WRITES`).
 DOUBTFUL = 16_384
 
-#: Where a subscription is with respect to this broker. Open: at home, and stragglers may come from its former home.
-HOME, OPEN, ARRIVING, LEAVING, LEFT = "home", "open", "arriving", "leaving", "left"
 #: Another broker's, for which this one stands by (`standby`): not one of this broker's own.
 STANDBY = "standby"
+
+
+class State(Enum):
+    """Where a subscription is with respect to this broker; the disk holds the value."""
+
+    #: It is kept here, and nothing is expected from elsewhere.
+    HOME = "home"
+    #: It is kept here; stragglers may come from its former home.
+    OPEN = "open"
+    #: It is kept here; its former home has not yet sent everything that it kept.
+    ARRIVING = "arriving"
+    #: Its client attached elsewhere; what is kept here is being sent after it.
+    LEAVING = "leaving"
+    #: Everything was sent after it, and stragglers still are; or it has ended.
+    LEFT = "left"
+
+
+#: Which states may follow each other. A subscription begins at home or arriving, and may end in any state.
+FOLLOWING: dict[State, tuple[State, ...]] = {
+    State.ARRIVING: (State.OPEN, State.LEAVING, State.LEFT),
+    State.OPEN: (State.HOME, State.LEAVING, State.LEFT),
+    State.HOME: (State.OPEN, State.LEAVING, State.LEFT),
+    State.LEAVING: (State.LEFT,),
+    State.LEFT: (State.LEFT,),
+}
 
 #: Client and name.
 Key = tuple[str, str]
@@ -47,7 +71,7 @@ class Durable:
     constraint: Constraint
     scope: int
     version: int
-    state: str
+    state: State
     inboxes: list[Inbox]
     #: Where it went; of one that is here, who stands by for it.
     to: Address | None = None
@@ -110,13 +134,18 @@ class Durable:
         """Whether everything that is kept was handed to all who read it."""
         return (
             len(self.inboxes) == 1
-            and self.state != ARRIVING
+            and self.state is not State.ARRIVING
             and all(reader.next >= self.live.end and not reader.is_reading for reader in self.readers.values())
         )
 
     @property
     def is_here(self) -> bool:
-        return self.state in (HOME, OPEN, ARRIVING)
+        return self.state not in (State.LEAVING, State.LEFT)
+
+    def become(self, state: State) -> None:
+        """Go over to another state; only by the table."""
+        assert state in FOLLOWING[self.state], f"{self.key} was {self.state.value} and became {state.value}"
+        self.state = state
 
     def estate(self) -> Estate:
         """What the subscription of its one reader has had, when it goes on by itself."""
@@ -145,7 +174,7 @@ class Durable:
             self.scope,
             self.version,
             tuple(inbox.number for inbox in self.inboxes),
-            self.state,
+            self.state.value,
             self.to,
             0 if self.aside is None else self.aside.number,
         )
@@ -228,15 +257,16 @@ def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> 
         kept = entries.get(number)
         return Inbox(number, cursor, max(cursor, kept[-1].offset + 1 if kept else 0))
 
+    state = State(found.state)
     inboxes: list[Inbox] = []
     for number in found.inboxes:
         inbox = inbox_of(number)
         inbox.floor = dict(disk.floors.get(number, {}))
-        inbox.is_closed = number != found.number and found.state != ARRIVING
+        inbox.is_closed = number != found.number and state is not State.ARRIVING
         inboxes.append(inbox)
     durable = Durable(
         found.number, found.client_id, found.name, found.engine, found.constraint, found.scope, found.version,
-        found.state, inboxes, found.to,
+        state, inboxes, found.to,
     )  # fmt: skip
     if found.aside:
         durable.aside = inbox_of(found.aside)
@@ -244,7 +274,7 @@ def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> 
         stream, place = stream_of(entry.frame), (entry.frame.timestamp, entry.frame.sequence)
         durable.last[stream] = max(place, durable.last.get(stream, place))
         durable.first.setdefault(stream, place)
-        if found.state in (ARRIVING, OPEN) or entry.offset >= durable.live.cursor:
+        if state in (State.ARRIVING, State.OPEN) or entry.offset >= durable.live.cursor:
             remember(durable.live_keys, first_key(entry.frame), entry.frame.late)
     for number in found.inboxes[:-1]:
         durable.moved_keys.update(dict.fromkeys(first_key(entry.frame) for entry in entries.get(number, ())))

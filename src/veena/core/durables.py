@@ -29,15 +29,12 @@ from veena.core.boundary import (
 )
 from veena.core.disk import Disk, Entry, EventKey, Forgotten, Place, Reached, Stream
 from veena.core.durable import (
-    ARRIVING,
-    HOME,
-    LEFT,
     MAX_REMEMBERED,
-    OPEN,
     STANDBY,
     Durable,
     DurableObserver,
     Key,
+    State,
     first_key,
     ids_of,
     remember,
@@ -136,7 +133,7 @@ class Durables:
             if (durable.engine, durable.constraint, durable.scope) != (given.engine, given.constraint, given.scope):
                 self._replace(durable, given, now_ns)
             durable.version = version
-        self._save(durable)
+        self.save(durable)
         first = durable.inboxes[0]
         reader = Reader(given.session, given.subscription, first.number, first.cursor)
         reader.presents(given.had, given.skips, given.ack == "manual")
@@ -157,7 +154,7 @@ class Durables:
         numbers = [self.new_number(), self.new_number()] if is_elsewhere else [self.new_number()]
         durable = Durable(
             numbers[-1], *key, given.engine, given.constraint, given.scope, version,
-            ARRIVING if is_elsewhere else HOME, [Inbox(number, start, start) for number in numbers],
+            State.ARRIVING if is_elsewhere else State.HOME, [Inbox(number, start, start) for number in numbers],
         )  # fmt: skip
         durable.is_passing, durable.made = not given.durable, version
         self._add(durable, was_accepted, now_ns)
@@ -168,7 +165,7 @@ class Durables:
     def stand_in(self, given: Subscribe, key: Key, version: int, now_ns: int) -> Durable:
         """Be the home of a subscription in place of one that is out of reach (`standby`); nobody reads it yet."""
         durable = self._make(given, key, version, True, True, now_ns)
-        self._save(durable)
+        self.save(durable)
         return durable
 
     def new_session(self) -> SessionId:
@@ -243,7 +240,7 @@ class Durables:
 
     def remove(self, durable: Durable, now_ns: int) -> None:
         was_here = durable.is_here
-        durable.state = LEFT
+        durable.become(State.LEFT)
         is_passing, durable.is_passing = durable.is_passing, False
         for session, subscription in list(durable.readers):
             self.detach(session, subscription, now_ns)
@@ -299,7 +296,9 @@ class Durables:
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         # A straggler from a former home may have gone before it.
         overtaken = [
-            each for each in kept if not frame.late and each.state != ARRIVING and place < each.last.get(stream, place)
+            each
+            for each in kept
+            if not frame.late and each.state is not State.ARRIVING and place < each.last.get(stream, place)
         ]
         for reader in self._put(overtaken, late := frame.late_copy(), now_ns) if overtaken else ():
             self.handing.deliver(reader, late, now_ns)
@@ -322,9 +321,9 @@ class Durables:
             durable.last[stream] = max(place, durable.last.pop(stream, place))
             if len(durable.last) > MAX_REMEMBERED:
                 del durable.last[next(iter(durable.last))]
-            if durable.state != HOME:
+            if durable.state is not State.HOME:
                 remember(durable.live_keys, key, frame.late)
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 durable.first.setdefault(stream, place)
             readers += self.handing.added(durable, inbox, before, offset, frame, now_ns)
         return readers
@@ -349,7 +348,7 @@ class Durables:
         key, stream, place = first_key(frame), stream_of(frame), (frame.timestamp, frame.sequence)
         if key in durable.moved_keys:
             return
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             inbox, last, before = durable.inboxes[0], durable.moved_last, (-1, -1)
             remember(durable.moved_keys, key, None)
         elif self._is_live(durable, key, frame):
@@ -359,7 +358,7 @@ class Durables:
             before = max(inbox.floor.get(stream, (-1, -1)), durable.moved_last.get(stream, (-1, -1)))
         if place <= max(before, last.get(stream, (-1, -1))):
             frame = frame.late_copy()
-        if durable.state != ARRIVING:
+        if durable.state is not State.ARRIVING:
             remember(durable.live_keys, key, frame.late)
         last[stream] = max(place, last.get(stream, place))
         inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
@@ -396,7 +395,7 @@ class Durables:
         """Keep an event where nobody reads it, until it is known whether it is needed; its offset."""
         if durable.aside is None:
             durable.aside = Inbox(self.new_number(), self._log.next_offset, self._log.next_offset)
-            self._save(durable)
+            self.save(durable)
             self._ledger.write(Reached(durable.aside.number, durable.aside.front))
         durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
         self._tell_kept([durable], frame, now_ns)
@@ -413,15 +412,15 @@ class Durables:
         yet: what came by itself stays known by its ids."""
         for inbox in durable.inboxes[:-1]:
             inbox.is_closed = True
-        if durable.state == ARRIVING and floor:
+        if durable.state is State.ARRIVING and floor:
             durable.live.floor.update(floor)
             self._ledger.write(Reached(durable.number, durable.live.cursor, tuple(floor.items())))
-        self.set_state(durable, OPEN)
+        self.set_state(durable, State.OPEN)
         self.handing.pump(durable)
 
-    def set_state(self, durable: Durable, state: str) -> None:
-        durable.state = state
-        self._save(durable)
+    def set_state(self, durable: Durable, state: State) -> None:
+        durable.become(state)
+        self.save(durable)
 
     def acknowledge(self, given: Acknowledge, now_ns: int) -> None:
         """A client has these for good."""
@@ -449,7 +448,8 @@ class Durables:
         """The subscriptions for which an entry of the log is kept."""
         return [self._by_inbox[number] for number in entry.inboxes if number in self._by_inbox]
 
-    def _save(self, durable: Durable) -> None:
+    def save(self, durable: Durable) -> None:
+        """Write a subscription down as it is now."""
         if not durable.is_passing:
             self._ledger.write(durable.registration())
             for each in self.observers:
@@ -457,7 +457,7 @@ class Durables:
 
     def _emptied(self, durable: Durable, inbox: Inbox) -> None:
         del self._by_inbox[inbox.number]
-        self._save(durable)
+        self.save(durable)
 
     def cleared(self, session: int, now_ns: int) -> None:
         """A session that was clogged takes events again."""

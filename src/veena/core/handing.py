@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from veena.core.boundary import Deliver, Effect
 from veena.core.disk import Entry, EventKey, Place, Reached, Stream
-from veena.core.durable import ARRIVING, Durable, DurableObserver, first_key, ids_of
+from veena.core.durable import Durable, DurableObserver, State, first_key, ids_of
 from veena.core.event_frame import LATE, NO_TTL, REDELIVERED, EventFrame
 from veena.core.flight import MILLISECOND_NS, event_key
 from veena.core.inbox import Inbox, Reader
@@ -93,7 +93,7 @@ class Handing:
         return (
             durable.is_here
             and not reader.is_reading
-            and not (durable.state == ARRIVING and inbox is durable.live)
+            and not (durable.state is State.ARRIVING and inbox is durable.live)
             and (inbox.has_room or offset < inbox.front)
             and not self._outlet.is_clogged(reader.session)
         )

@@ -26,7 +26,7 @@ import msgspec
 from veena.address import Address, Unit, as_seen
 from veena.core.boundary import Active, Effect, Subscribe
 from veena.core.disk import Entry
-from veena.core.durable import ARRIVING, Durable
+from veena.core.durable import Durable, State
 from veena.core.durables import Durables
 from veena.core.event_frame import BACKLOG, EventCodec
 from veena.core.log_reader import LogReader
@@ -202,7 +202,7 @@ class Pasts:
             asked.is_told, asked.until_ns = True, asked.until_ns + (TAIL - PATIENCE) * self._settings.arrive_ns
             silent = self._silent(asked)
             self._effects.append(CaughtUp(asked.session, asked.subscription, silent, asked.gone_ns))
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 self._opens(durable, now_ns)
 
     def is_open(self, durable: Durable) -> bool:

@@ -32,13 +32,9 @@ from collections.abc import Sequence
 from veena.address import Address
 from veena.core.disk import Disk, Entry, Place, Reached, Stream
 from veena.core.durable import (
-    ARRIVING,
-    HOME,
-    LEAVING,
-    LEFT,
-    OPEN,
     Durable,
     DurableObserver,
+    State,
     first_key,
     remember,
     stream_of,
@@ -110,15 +106,15 @@ class Roaming(DurableObserver):
                 if aside is not None and aside.number in entry.inboxes and entry.offset >= aside.front:
                     self._look_later(durable, entry.offset, entry.frame, now_ns)
         for durable in durables.all.values():
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 durable.until_ns = now_ns + settings.arrive_ns
                 self._moving[durable.number] = durable
-            elif durable.state == OPEN:
+            elif durable.state is State.OPEN:
                 durable.until_ns = now_ns + settings.retention_ns
                 self._moving[durable.number] = durable
-            elif durable.state == LEAVING:
+            elif durable.state is State.LEAVING:
                 self._start_leaving(durable, now_ns)
-            elif durable.state == LEFT:
+            elif durable.state is State.LEFT:
                 self._keep_left(durable, now_ns)
 
     # --- at Y ---
@@ -127,7 +123,7 @@ class Roaming(DurableObserver):
         """A subscription was made here; its client says where it was before, if it knows."""
         if home is not None and home != self._host:
             self._homes[durable.number] = home
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             durable.until_ns = now_ns + self._settings.arrive_ns
             self._moving[durable.number] = durable
             was_here = len(self._durables.named((durable.client_id, durable.name))) > 1
@@ -138,7 +134,7 @@ class Roaming(DurableObserver):
         """What nobody keeps, now that all have told, need not be waited for: most subscriptions are new."""
         for number, asks in list(self._in_doubt.items()):
             durable = self._moving.get(number)
-            is_waiting = durable is not None and durable.state == ARRIVING
+            is_waiting = durable is not None and durable.state is State.ARRIVING
             if durable is not None and is_waiting and not self._elsewhere.is_announced(durable.client_id):
                 if self._elsewhere.may_exist(durable.client_id):
                     continue
@@ -158,7 +154,7 @@ class Roaming(DurableObserver):
     def _ask(self, durable: Durable, now_ns: int) -> None:
         """Ask who keeps it to let go, who has as long for that as if the client had come only now."""
         home = self._homes.pop(durable.number, None)
-        if durable.state == ARRIVING and durable.until_ns is not None:
+        if durable.state is State.ARRIVING and durable.until_ns is not None:
             durable.until_ns = max(durable.until_ns, now_ns + self._settings.arrive_ns)
         if durable.is_here and not durable.is_passing:
             move = Move(durable.client_id, durable.name, durable.version)
@@ -202,7 +198,7 @@ class Roaming(DurableObserver):
         except VeenaError:
             return
         # Of what came by itself while the former home is waited for it is not known yet whether it will be handed over.
-        if message.straggler and durable.state != ARRIVING and self._durables.is_known(durable, frame):
+        if message.straggler and durable.state is not State.ARRIVING and self._durables.is_known(durable, frame):
             return
         self._reopen(durable, now_ns)
         if message.redelivered:
@@ -220,17 +216,17 @@ class Roaming(DurableObserver):
 
     def _reopen(self, durable: Durable, now_ns: int) -> None:
         """More comes from elsewhere to a subscription that is at home: what it has is to be known from now on."""
-        if durable.state == HOME:
+        if durable.state is State.HOME:
             durable.until_ns = now_ns + self._settings.retention_ns
             self._moving[durable.number] = durable
-            self._durables.set_state(durable, OPEN)
+            self._durables.set_state(durable, State.OPEN)
 
     def _on_end(self, message: End, origin: Address, now_ns: int) -> None:
         durable = self._of(message.client, message.name)
         if durable is None:
             return
         floor = places(message.had)
-        if durable.state == ARRIVING and message.version >= durable.made:
+        if durable.state is State.ARRIVING and message.version >= durable.made:
             self.open(durable, now_ns, floor)
         elif not durable.is_here:
             # It was going on from here before all had come: what was had there, was had.
@@ -240,7 +236,7 @@ class Roaming(DurableObserver):
 
     def _look_later(self, durable: Durable, offset: int, frame: EventFrame, now_ns: int) -> None:
         """A straggler was set aside: look at it when the former home has ended, or after a while."""
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             self._held.setdefault(durable.number, []).append((offset, frame))
         else:
             self._aside.append((now_ns + self._settings.arrive_ns, durable, offset, frame))
@@ -264,7 +260,7 @@ class Roaming(DurableObserver):
 
     def open(self, durable: Durable, now_ns: int, floor: dict[Stream, Place] | None = None) -> None:
         """Wait for no more from elsewhere."""
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             durable.live.floor.update(floor or {})
             self._merge(durable, now_ns)
         if not durable.is_passing:
@@ -289,18 +285,18 @@ class Roaming(DurableObserver):
         if durable.readers and 0 <= message.version - durable.version < STAND_IN_VERSIONS:
             # Somebody took this broker's place while it could not be reached, and the client is here all the same.
             durable.version = message.version + STAND_IN_VERSIONS
-            self._durables.set_state(durable, durable.state)
+            self._durables.save(durable)
         if durable.version > message.version:
             self._reopen(durable, now_ns)
             mine = Move(durable.client_id, durable.name, durable.version)
             self._post.send(broker_id(origin), mine, now_ns)
             return
-        durable.waits = durable.state == ARRIVING
+        durable.waits = durable.state is State.ARRIVING
         self._durables.leave(durable, now_ns)
         # Whoever had not heard of the other place when he accepted an event has sent it by then, if nothing held it up.
         durable.withdraw_ns = now_ns + WITHDRAW_NS
         durable.to, durable.version = origin, message.version
-        self._durables.set_state(durable, LEAVING)
+        self._durables.set_state(durable, State.LEAVING)
         self._start_leaving(durable, now_ns)
 
     def _start_leaving(self, durable: Durable, now_ns: int) -> None:
@@ -408,17 +404,17 @@ class Roaming(DurableObserver):
             if durable.number not in self._durables.all:  # its client has ended it
                 del self._moving[durable.number]
                 continue
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 self.open(durable, now_ns)  # nobody has answered: what comes later is late
-            elif durable.state == OPEN:
+            elif durable.state is State.OPEN:
                 durable.until_ns = None
                 del self._moving[durable.number]
                 durable.live_keys.clear()
                 durable.moved_keys.clear()
-                self._durables.set_state(durable, HOME)
-            elif durable.state == LEAVING:
+                self._durables.set_state(durable, State.HOME)
+            elif durable.state is State.LEAVING:
                 self._end(durable, now_ns)
-            elif durable.state == LEFT:
+            elif durable.state is State.LEFT:
                 self._finish(durable, now_ns)
 
     def _end(self, durable: Durable, now_ns: int) -> None:
@@ -430,7 +426,7 @@ class Roaming(DurableObserver):
         assert durable.to is not None
         end = End(durable.client_id, durable.name, durable.version, hads(durable.last))
         self._post.send(broker_id(durable.to), end, now_ns)
-        self._durables.set_state(durable, LEFT)
+        self._durables.set_state(durable, State.LEFT)
         self._keep_left(durable, now_ns)
 
     def next_wakeup(self) -> int | None:
@@ -440,8 +436,8 @@ class Roaming(DurableObserver):
 
     def check(self) -> None:
         for durable in self._moving.values():
-            assert durable.state != HOME
+            assert durable.state is not State.HOME
             is_gone = durable.number not in self._durables.all
             assert is_gone or durable.is_here or durable.to is not None
         for durable in self._durables.all.values():
-            assert durable.state == HOME or durable.is_passing or durable.number in self._moving
+            assert durable.state is State.HOME or durable.is_passing or durable.number in self._moving

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from veena.address import Address
 from veena.core.disk import Entry, EventKey
-from veena.core.durable import LEFT, Durable, DurableObserver, Key
+from veena.core.durable import Durable, DurableObserver, Key, State
 from veena.core.durables import Durables
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.flight import Flight, event_key
@@ -128,7 +128,7 @@ class StandbyTelling(DurableObserver):
             return
         if durable.is_here:
             self._changed[durable.key] = None
-        elif durable.state == LEFT:
+        elif durable.state is State.LEFT:
             self.on_removed(durable)
 
     def on_removed(self, durable: Durable) -> None:
@@ -169,7 +169,7 @@ class StandbyTelling(DurableObserver):
     def _stand(self, durable: Durable, afresh: bool, now_ns: int) -> None:
         if durable.to != self.present:
             durable.to = self.present
-            self._durables.set_state(durable, durable.state)
+            self._durables.save(durable)
             self._changed.pop(durable.key, None)
         want = make_want(durable.engine, durable.constraint, durable.scope)
         message = Stand(*durable.key, want.engine, want.payload, want.scope, durable.version, afresh)
