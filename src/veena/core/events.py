@@ -107,10 +107,9 @@ class Events:
             network, settings, sessions.durables, sessions.roaming, sessions.post, self.origin, self.router, ledger,
             self.reader, disk, now_ns,
         )  # fmt: skip
-        # `roaming` opens what it need not wait for before the standbys ask what others keep.
-        sessions.durables.observers += (
-            sessions.roaming, sessions.shared, self.standing.telling, self.standing.standbys,
-        )  # fmt: skip
+        # They are told in this order; nobody was told of anything before.
+        observers = (sessions.roaming, sessions.shared, self.standing.telling, self.standing.standbys)
+        sessions.durables.observers.extend(observers)
         if settings.copies == 2:
             self.router.duties.observers.append(self.standing.served)
         self._next_look_ns = 0
@@ -130,7 +129,7 @@ class Events:
         except InvalidEvent:
             return False
 
-    # --- from the ends of events' ways ---
+    # --- what the ends pass on (`ends.EventSide`) ---
 
     def receive(self, frame: EventFrame, now_ns: int) -> None:
         self.standing.dealing_with(frame)
