@@ -156,7 +156,7 @@ def test_a_client_that_comes_back_finds_its_subscription_at_a_full_broker() -> N
         stage.subscribe("1", f"t{number}")
     sessions = stage.broker("1").events.sessions
     assert [each.is_here for each in sessions.durables.named(("alice", "mine"))] == [False]
-    sessions._is_told_elsewhere = lambda client_id: False  # type: ignore[method-assign]
+    sessions.elsewhere.is_announced = lambda client_id: False  # type: ignore[method-assign]
     alice.attach("1")
     assert refusals(stage) == 0 and ("alice", "mine") in sessions.durables.here
     assert _refused(stage.broker("1").handle(Subscribe(alice.session, 2, "topic", "new", 4), stage.world.now_ns))

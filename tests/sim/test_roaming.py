@@ -8,7 +8,7 @@ from tests.core.durable_world import Reader
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.test_durable import publish, two_sites
 from veena.core.boundary import Subscribe
-from veena.core.durable import ARRIVING, LEAVING, LEFT
+from veena.core.durable import State
 from veena.core.event_frame import EventCodec
 from veena.core.event_id import ids_of
 from veena.core.post_messages import Backlog
@@ -18,11 +18,11 @@ from veena.event import Event
 from veena.sim.capacity import limit
 
 
-def state_at(stage: Stage, name: str) -> list[str]:
+def state_at(stage: Stage, name: str) -> list[State]:
     return [durable.state for durable in stage.broker(name).events.sessions.durables.all.values()]
 
 
-def wait_for_state(stage: Stage, name: str, state: str) -> None:
+def wait_for_state(stage: Stage, name: str, state: State) -> None:
     for _ in range(1000):
         if state in state_at(stage, name):
             return
@@ -59,12 +59,12 @@ def test_what_comes_to_the_former_home_for_others_does_not_overtake() -> None:
     stage, reader, publisher = moved()
     other = stage.attach("w1", "bob")
     stage.world.give(stage.addresses["w1"], Subscribe(other, 1, "selector", ("quotes", "n > 5"), 4))
-    wait_for_state(stage, "w1", LEAVING)
+    wait_for_state(stage, "w1", State.LEAVING)
     stage.wait_ms(400)
     for n in range(10):
         stage.publish(publisher, f"{n}", Event(topic="quotes", properties={"n": n}))
     stage.wait_ms(200)
-    assert state_at(stage, "w1") == [LEAVING], "they came while it was leaving"
+    assert state_at(stage, "w1") == [State.LEAVING], "they came while it was leaving"
     assert stage.bodies[other] == ["6", "7", "8", "9"]
     stage.wait(15 * SECOND_NS)
     assert reader.read() == [f"{n}" for n in range(10)]
@@ -86,7 +86,7 @@ def test_what_is_not_on_disk_yet_when_the_client_leaves_is_forwarded() -> None:
 
     stage, _, _ = moving()
     begun_ns = stage.world.now_ns
-    while state_at(stage, "1") != [LEAVING]:
+    while state_at(stage, "1") != [State.LEAVING]:
         stage.wait_ms(1)
     heard_ns = stage.world.now_ns
     for early_ms in range(1, 12):
@@ -95,7 +95,7 @@ def test_what_is_not_on_disk_yet_when_the_client_leaves_is_forwarded() -> None:
         sent = publish(stage, publisher, 0, 1)
         stage.wait(8 * SECOND_NS)
         assert reader.read() == sent
-        assert state_at(stage, "1") == [LEFT]
+        assert state_at(stage, "1") == [State.LEFT]
 
 
 def test_what_was_overtaken_elsewhere_is_not_lost() -> None:
@@ -140,14 +140,14 @@ def test_what_was_overtaken_before_the_client_moved_is_not_taken_for_had() -> No
     assert reader.read() == ["1"]
     reader.leave()
     reader.attach("z1")
-    wait_for_state(stage, "w1", LEFT)
+    wait_for_state(stage, "w1", State.LEFT)
     stage.wait()
     durables = stage.broker("z1").events.sessions.durables
     (durable,) = durables.here.values()
     zero, one = stage.frames[other]
     assert durable.live.is_below_floor(*ids_of(zero)[0])
-    assert durables.keep(one, [-durable.number], stage.world.now_ns) == [], "had at X"
-    assert durables.keep(zero.late_copy(), [-durable.number], stage.world.now_ns) == [(reader.session, 1)]
+    assert durables.keep(one, [durable.session], stage.world.now_ns) == [], "had at X"
+    assert durables.keep(zero.late_copy(), [durable.session], stage.world.now_ns) == [(reader.session, 1)]
     assert list(durable.last.items()) == [ids_of(one)[0]], "the next home begins where this one was, not at a late one"
 
 
@@ -171,7 +171,7 @@ def test_a_home_knows_what_it_kept_itself() -> None:
     stage.world.heal(stage.link("w0", "w1"))
     stage.wait(30 * SECOND_NS)
     assert reader.read() == sent
-    assert state_at(stage, "z1") == [LEFT]
+    assert state_at(stage, "z1") == [State.LEFT]
 
 
 def test_a_straggler_that_was_sent_on_may_come_back() -> None:
@@ -184,7 +184,7 @@ def test_a_straggler_that_was_sent_on_may_come_back() -> None:
     stage.wait()
     reader.leave()
     reader.attach("3")
-    wait_for_state(stage, "2", LEFT)
+    wait_for_state(stage, "2", State.LEFT)
     reader.leave()
     stage.world.crash(stage.addresses["3"], silent=False)
     stage.wait_ms(100)
@@ -194,7 +194,7 @@ def test_a_straggler_that_was_sent_on_may_come_back() -> None:
     reader.attach("2")
     stage.wait(20 * SECOND_NS)
     stage.world.start(stage.addresses["3"])
-    wait_for_state(stage, "3", LEAVING)
+    wait_for_state(stage, "3", State.LEAVING)
     stage.world.start(stage.addresses["4"])
     stage.wait(20 * SECOND_NS)
     assert reader.read() == sent
@@ -210,7 +210,7 @@ def test_a_straggler_that_comes_back_goes_on_to_where_the_client_is_now() -> Non
     stage.wait()
     reader.leave()
     reader.attach("3")
-    wait_for_state(stage, "2", LEFT)
+    wait_for_state(stage, "2", State.LEFT)
     reader.leave()
     stage.world.crash(stage.addresses["3"], silent=False)
     stage.wait_ms(100)
@@ -223,7 +223,7 @@ def test_a_straggler_that_comes_back_goes_on_to_where_the_client_is_now() -> Non
         assert reader.read() == []
         if place == "2":
             reader.leave()
-    assert state_at(stage, "2") == [LEFT, LEFT]
+    assert state_at(stage, "2") == [State.LEFT, State.LEFT]
     stage.world.start(stage.addresses["3"])
     stage.wait(20 * SECOND_NS)
     assert reader.read() == sent
@@ -304,7 +304,7 @@ def test_what_was_not_acknowledged_is_marked_when_it_comes_to_the_next_home_by_i
     assert [frame.redelivered for frame in stage.frames[reader.session]] == [True, True, False]
     stage.world.start(stage.addresses["w1"])
     stage.wait(30 * SECOND_NS)
-    assert state_at(stage, "w1") == [LEFT]
+    assert state_at(stage, "w1") == [State.LEFT]
     assert reader.read() == [], "X has nothing to add"
 
 
@@ -411,7 +411,7 @@ def test_what_came_by_itself_is_marked_where_the_former_home_did_not_end() -> No
     stage.wait_ms(2500)
     publish(stage, publisher, 0, 3)
     stage.wait_ms(500)
-    assert reader.read() == [] and state_at(stage, "z1") == [ARRIVING]
+    assert reader.read() == [] and state_at(stage, "z1") == [State.ARRIVING]
     node = stage.world.nodes[stage.addresses["z1"]]
     (last,) = [entry.frame for entry in node.disk.entries if bytes(entry.frame.body) == b"2"]
     forwarded = Backlog("alice", "mine", EventCodec(stage.network.levels, stage.network.fanout).encode(last, 0))
@@ -438,7 +438,7 @@ def test_what_waits_on_its_way_while_the_client_moves_is_not_lost(slow: tuple[st
     stage.wait_ms(100)
     reader.leave()
     reader.attach("y0")
-    wait_for_state(stage, "w1", LEFT)
+    wait_for_state(stage, "w1", State.LEFT)
     stage.wait(6 * SECOND_NS)
     assert stage.broker("w0").profiles.interest.former == 1, "it has withdrawn"
     assert len(reader.read()) < 400, "many are under way"
@@ -459,7 +459,7 @@ def test_what_came_to_the_former_home_after_it_left_is_handed_over_though_later_
     stage.wait_ms(2500)
     publish(stage, publisher, 0, 3)
     stage.wait_ms(500)
-    assert state_at(stage, "z1") == [ARRIVING]
+    assert state_at(stage, "z1") == [State.ARRIVING]
     entries = stage.world.nodes[stage.addresses["z1"]].disk.entries
     first, _, last = [entry.frame for entry in entries if bytes(entry.frame.body) in (b"0", b"1", b"2")]
     frame = EventCodec(stage.network.levels, stage.network.fanout).encode(first.late_copy(), 0)
@@ -481,7 +481,7 @@ def test_an_old_home_wants_old_events_alone_and_not_for_ever() -> None:
     stage.wait()
     reader.leave()
     reader.attach("z1")
-    wait_for_state(stage, "w1", LEFT)
+    wait_for_state(stage, "w1", State.LEFT)
     stage.wait(20 * SECOND_NS)
     assert [stage.broker(name).profiles.interest.former for name in ("w0", "x0", "x1")] == [1, 1, 1]
     stage.publish(publisher, "new")

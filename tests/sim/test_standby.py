@@ -10,7 +10,7 @@ from tests.core.durable_world import Reader
 from tests.core.event_world import Stage
 from tests.sim.test_durable import publish
 from tests.sim.test_roaming import wait_for_state
-from veena.core.durable import LEAVING
+from veena.core.durable import State
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.standby import Standbys
 from veena.core.standby_telling import StandbyTelling
@@ -270,7 +270,7 @@ def test_a_home_that_is_lost_while_its_client_moves() -> None:
     sent = publish(stage, publisher, 0, 300)
     stage.wait()
     reader.attach("y1")
-    wait_for_state(stage, "w1", LEAVING)
+    wait_for_state(stage, "w1", State.LEAVING)
     sent += publish(stage, publisher, 300, 20)
     stage.wait_ms(5)
     lose(stage, "w1")
@@ -315,5 +315,5 @@ def test_a_standby_that_never_takes_a_place_is_caught(monkeypatch: pytest.Monkey
 
 
 def test_a_home_that_tells_of_no_events_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StandbyTelling, "_kept", lambda *given: None)
+    monkeypatch.setattr(StandbyTelling, "on_kept", lambda *given: None)
     assert any(soaked(2, seed).missing for seed in tried(66))

@@ -24,6 +24,7 @@ from veena.address import Address
 from veena.core.addressee import AddresseeEngine
 from veena.core.fitness import Fitness
 from veena.core.numbered import Numbered
+from veena.core.session_id import is_brokers
 from veena.core.want import Want, add_profile, create_engine, make_want, reach_want, remove_profile
 from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event, check_client_id
@@ -198,7 +199,7 @@ class Clients:
         levels = len(self._host)
         if not 1 <= scope <= levels:
             raise LocalProtocolError(f"scope {scope}: expected 1 (the cluster) to {levels} (the whole system)")
-        if session < 0 and found.reach:
+        if is_brokers(session) and found.reach:
             raise LocalProtocolError(f"session {session} tells where {found.client_id} is, and asks for nothing else")
         want = self._share(make_want(engine, constraint, scope))
         admit(want)
@@ -247,7 +248,7 @@ class Clients:
         found = self._sessions.get(session)
         if found is None or found.is_silent:
             return []
-        reach = [(REACH, found.reach[1])] if session < 0 and found.reach else []
+        reach = [(REACH, found.reach[1])] if is_brokers(session) and found.reach else []
         return [*found.subscriptions.items(), *reach]
 
     def told_want(self, session: int, subscription: int) -> Want | None:
@@ -255,7 +256,7 @@ class Clients:
         found = self._sessions.get(session)
         if found is None or found.is_silent:
             return None
-        if session < 0 and subscription == REACH and found.reach:
+        if is_brokers(session) and subscription == REACH and found.reach:
             return found.reach[1]
         return found.subscriptions.get(subscription)
 

@@ -1,7 +1,7 @@
 """Durable subscriptions: what their clients want is kept while they are away (CLI-05, CLI-07, FLT-05, design §7).
 
 A durable subscription is kept at one broker, its *home*: the one where its client attached last. To the rest of the
-network it is a subscription like any other, of a session that never ends (with a negative number); it is told again
+network it is a subscription like any other, of a session of the broker's own (`session_id`); it is announced again
 before anything else when the broker is started again. Every reliable event that satisfies it goes into the log, for its
 inbox (`inbox`), and counts as delivered here once it is on disk. Who is attached is handed the event at once; who is
 behind is read to from the log, as fast as it acknowledges. Best-effort events are for those who are attached.
@@ -28,7 +28,7 @@ from veena.core.boundary import (
     Unsubscribe,
 )
 from veena.core.disk import STANDBY, Disk, Entry, Forgotten, Reached
-from veena.core.durable import ARRIVING, HOME, LEFT, MAX_REMEMBERED, OPEN, Durable, Key, remember, restored
+from veena.core.durable import MAX_REMEMBERED, Durable, DurableObserver, Key, State, remember, restored
 from veena.core.durable_statistics import DurableStatistics
 from veena.core.event_frame import EventFrame
 from veena.core.event_id import EventKey, Place, Stream, first_key, ids_of, stream_of
@@ -37,7 +37,9 @@ from veena.core.homes import Homes
 from veena.core.inbox import Inbox, Reader
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
+from veena.core.outlet import Outlet
 from veena.core.profiles import Profiles
+from veena.core.session_id import SessionId, brokers_session, durable_number, is_clients
 from veena.core.want import Want
 from veena.core.whereabouts import INTERNAL
 from veena.errors import LocalProtocolError, RefusalCode
@@ -65,6 +67,8 @@ class Durables:
         ledger: Ledger,
         log: KeepsEvents,
         reader: LogReader,
+        outlet: Outlet,
+        was_handed: Callable[[tuple[Stream, Place], int], bool],
         effects: list[Effect],
         disk: Disk,
         now_ns: int,
@@ -73,6 +77,7 @@ class Durables:
         self._ledger = ledger
         self._log = log
         self._effects = effects
+        self._outlet = outlet
         #: Those that are here, and all by their numbers.
         self.here: dict[Key, Durable] = {}
         self.all: dict[int, Durable] = {}
@@ -81,24 +86,11 @@ class Durables:
         self._homes = Homes(profiles, self.new_session)
         self._readers: dict[tuple[int, int], Durable] = {}
         self._by_session: dict[int, dict[int, None]] = {}
-        self.handing = Handing(ledger, reader, effects)
-        self.handing.on_emptied = self._emptied
-        #: Called for what satisfies a subscription that has left.
-        self.forward: Callable[[Durable, EventFrame, int], None] = lambda durable, frame, now_ns: None
-        #: Called when a subscription goes elsewhere.
-        self.on_left: Callable[[Durable, int], None] = lambda durable, now_ns: None
-        #: Called when a subscription is acknowledged for its scope.
-        self.on_active: Callable[[Durable, int], None] = lambda durable, now_ns: None
-        #: Called when more of what is kept for a subscription that leaves is on disk.
-        self.on_stored: Callable[[Durable], None] = lambda durable: None
-        #: Whether an event (by its first id) was kept lately for a subscription (by its session).
-        self.was_handed: Callable[[tuple[Stream, Place], int], bool] = lambda first, session: False
-        #: Called before a subscription ends for good.
-        self.on_forgotten: Callable[[Durable, int], None] = lambda durable, now_ns: None
-        #: Called when a subscription is written down, when it has ended here, and when an event is kept for some.
-        self.on_saved: Callable[[Durable], None] = lambda durable: None
-        self.on_removed: Callable[[Durable], None] = lambda durable: None
-        self.on_kept: Callable[[list[Durable], EventFrame, int], None] = lambda durables, frame, now_ns: None
+        #: Whether an event (by its first id) was handed lately to a session.
+        self._was_handed = was_handed
+        #: Whom to tell, in this order; `events` fills it, when all of them exist.
+        self.observers: list[DurableObserver] = []
+        self.handing = Handing(ledger, reader, effects, outlet, profiles.records, self.observers, self._emptied)
         self._kept = 0
         entries: dict[int, list[Entry]] = {}
         for entry in disk.entries:
@@ -130,7 +122,7 @@ class Durables:
             if (durable.engine, durable.constraint, durable.scope) != (given.engine, given.constraint, given.scope):
                 self._replace(durable, given, now_ns)
             durable.version = version
-        self._save(durable)
+        self.save(durable)
         first = durable.inboxes[0]
         reader = Reader(given.session, given.subscription, first.number, first.cursor)
         reader.presents(given.had, given.skips, given.ack == "manual")
@@ -149,10 +141,10 @@ class Durables:
             reason = f"this broker keeps {MAX_DURABLES} durable subscriptions already: try another one"
             raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         start = self._log.next_offset
-        numbers = [self._number(), self._number()] if is_elsewhere else [self._number()]
+        numbers = [self.new_number(), self.new_number()] if is_elsewhere else [self.new_number()]
         durable = Durable(
             numbers[-1], *key, given.engine, given.constraint, given.scope, version,
-            ARRIVING if is_elsewhere else HOME, [Inbox(number, start, start) for number in numbers],
+            State.ARRIVING if is_elsewhere else State.HOME, [Inbox(number, start, start) for number in numbers],
         )  # fmt: skip
         durable.is_passing, durable.made = not given.durable, version
         self._add(durable, was_accepted, now_ns)
@@ -163,20 +155,21 @@ class Durables:
     def stand_in(self, given: Subscribe, key: Key, version: int, now_ns: int) -> Durable:
         """Be the home of a subscription in place of one that is out of reach (`standby`); nobody reads it yet."""
         durable = self._make(given, key, version, True, True, now_ns)
-        self._save(durable)
+        self.save(durable)
         return durable
 
-    def new_session(self) -> int:
+    def new_session(self) -> SessionId:
         """The number of a session that is this broker's own."""
-        return -self._number()
+        return brokers_session(self.new_number())
 
-    def _number(self) -> int:
+    def new_number(self) -> int:
+        """A number for a subscription, an inbox or a session of the broker's own."""
         self._next_number += 1
         return self._next_number - 1
 
     def _add(self, durable: Durable, was_accepted: bool, now_ns: int) -> None:
         """Want what it wants, in a session that does not end."""
-        session = -durable.number
+        session = durable.session
         inputs = (
             ClientUp(session, durable.client_id),
             Subscribe(session, 1, durable.engine, durable.constraint, durable.scope),
@@ -200,7 +193,7 @@ class Durables:
 
     def _replace(self, durable: Durable, given: Subscribe, now_ns: int) -> None:
         """Another constraint under the same name: what was kept stays."""
-        session, old = -durable.number, durable.subscription
+        session, old = durable.session, durable.subscription
         new = Subscribe(session, old + 1, given.engine, given.constraint, given.scope)
         refused = self._profiles.client(new, now_ns, replaces=old)
         if refused:
@@ -231,23 +224,24 @@ class Durables:
         durable = self._readers.get((session, subscription))
         if durable is None:
             raise LocalProtocolError(f"session {session} has no durable subscription {subscription}")
-        self.on_forgotten(durable, now_ns)
+        for each in self.observers:
+            each.on_forgotten(durable, now_ns)
         self.remove(durable, now_ns)
 
     def remove(self, durable: Durable, now_ns: int) -> None:
         was_here = durable.is_here
-        durable.state = LEFT
+        durable.become(State.LEFT)
         is_passing, durable.is_passing = durable.is_passing, False
         for session, subscription in list(durable.readers):
             self.detach(session, subscription, now_ns)
         if was_here:
             del self.here[durable.key]
-            self._profiles.client(ClientDown(-durable.number), now_ns)
+            self._profiles.client(ClientDown(durable.session), now_ns)
             self._homes.leave(durable, now_ns)
         else:
             if durable.withdraw_ns is not None:
                 self.withdraw(durable, now_ns)
-            self._profiles.drop_silent(-durable.number, now_ns)
+            self._profiles.drop_silent(durable.session, now_ns)
         del self.all[durable.number], self._named[durable.key][durable.number]
         if not self._named[durable.key]:
             del self._named[durable.key]
@@ -256,40 +250,45 @@ class Durables:
         self.handing.forget(durable)
         if not is_passing:
             self._ledger.write(Forgotten(durable.number))
-            self.on_removed(durable)
+            for each in self.observers:
+                each.on_removed(durable)
 
     def leave(self, durable: Durable, now_ns: int) -> None:
         """It is somebody else's from now on. It still matches, and is told until it is withdrawn."""
-        self.on_left(durable, now_ns)
+        for each in self.observers:
+            each.on_left(durable, now_ns)
         for session, subscription in list(durable.readers):
             self.detach(session, subscription, now_ns)
             reason = f"durable subscription {durable.name!r} of {durable.client_id} is read elsewhere now"
-            if session >= 0:
+            if is_clients(session):
                 self._effects.append(ClientRefused(session, subscription, RefusalCode.MOVED, reason))
         del self.here[durable.key]
-        self._profiles.moved(-durable.number, now_ns)
+        self._profiles.moved(durable.session, now_ns)
         self._homes.leave(durable, now_ns)
 
     def withdraw(self, durable: Durable, now_ns: int) -> None:
         """Of what it wants only old events are wanted here from now on."""
         durable.withdraw_ns = None
-        self._profiles.silence(-durable.number, now_ns)
+        self._profiles.silence(durable.session, now_ns)
 
     # --- events ---
 
     def keep(self, frame: EventFrame, sessions: Iterable[int], now_ns: int) -> list[tuple[int, int]]:
         """A reliable event satisfies these: keep it; the sessions and subscriptions that are handed it at once."""
-        found = [self.all[-session] for session in sessions if -session in self.all]
+        found = [self.all[number] for number in map(durable_number, sessions) if number in self.all]
         key = first_key(frame)
         kept = [durable for durable in found if durable.is_here and key not in durable.live_keys]
         for durable in found:
             if not durable.is_here and durable.key not in self.here and not self._was_sent(durable, key):
                 remember(durable.sent_keys, key, None)
-                self.forward(durable, frame, now_ns)
+                for each in self.observers:
+                    each.on_straggler(durable, frame, now_ns)
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         # A straggler from a former home may have gone before it.
         overtaken = [
-            each for each in kept if not frame.late and each.state != ARRIVING and place < each.last.get(stream, place)
+            each
+            for each in kept
+            if not frame.late and each.state is not State.ARRIVING and place < each.last.get(stream, place)
         ]
         for reader in self._put(overtaken, late := frame.late_copy(), now_ns) if overtaken else ():
             self.handing.deliver(reader, late, now_ns)
@@ -302,7 +301,7 @@ class Durables:
             return []
         key = first_key(frame)
         offset = self._log.keep(frame, tuple(durable.number for durable in kept), now_ns)
-        self.on_kept(kept, frame, now_ns)
+        self._tell_kept(kept, frame, now_ns)
         self._kept += len(kept)
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         readers: list[Reader] = []
@@ -312,22 +311,26 @@ class Durables:
             durable.last[stream] = max(place, durable.last.pop(stream, place))
             if len(durable.last) > MAX_REMEMBERED:
                 del durable.last[next(iter(durable.last))]
-            if durable.state != HOME:
+            if durable.state is not State.HOME:
                 remember(durable.live_keys, key, frame.late)
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 durable.first.setdefault(stream, place)
             readers += self.handing.added(durable, inbox, before, offset, frame, now_ns)
         return readers
+
+    def _tell_kept(self, kept: list[Durable], frame: EventFrame, now_ns: int) -> None:
+        for each in self.observers:
+            each.on_kept(kept, frame, now_ns)
 
     def show(self, frame: EventFrame, sessions: Iterable[int]) -> list[tuple[int, int]]:
         """Who is attached to these, for a best-effort event, and has not had it where it was before."""
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         return [
             key
-            for session in sessions
-            if -session in self.all
-            for key, reader in self.all[-session].readers.items()
-            if not self.handing.is_clogged(key[0]) and place > reader.had.get(stream, (-1, -1))
+            for number in map(durable_number, sessions)
+            if number in self.all
+            for key, reader in self.all[number].readers.items()
+            if not self._outlet.is_clogged(key[0]) and place > reader.had.get(stream, (-1, -1))
         ]
 
     def add_moved(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
@@ -335,7 +338,7 @@ class Durables:
         key, stream, place = first_key(frame), stream_of(frame), (frame.timestamp, frame.sequence)
         if key in durable.moved_keys:
             return
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             inbox, last, before = durable.inboxes[0], durable.moved_last, (-1, -1)
             remember(durable.moved_keys, key, None)
         elif self._is_live(durable, key, frame):
@@ -345,11 +348,11 @@ class Durables:
             before = max(inbox.floor.get(stream, (-1, -1)), durable.moved_last.get(stream, (-1, -1)))
         if place <= max(before, last.get(stream, (-1, -1))):
             frame = frame.late_copy()
-        if durable.state != ARRIVING:
+        if durable.state is not State.ARRIVING:
             remember(durable.live_keys, key, frame.late)
         last[stream] = max(place, last.get(stream, place))
         inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
-        self.on_kept([durable], frame, now_ns)
+        self._tell_kept([durable], frame, now_ns)
 
     def is_known(self, durable: Durable, frame: EventFrame) -> bool:
         """Whether an event was kept here for a subscription, now or when it was here before; where it is not here any
@@ -367,7 +370,7 @@ class Durables:
         is_late = durable.live_keys.get(key)
         if is_late is None:
             is_late = frame.late
-            if not (durable.is_here and self.was_handed(ids_of(frame)[-1], -durable.number)):
+            if not (durable.is_here and self._was_handed(ids_of(frame)[-1], durable.session)):
                 return False
         return is_late or not durable.is_below_floor(frame)
 
@@ -381,11 +384,11 @@ class Durables:
     def set_aside(self, durable: Durable, frame: EventFrame, now_ns: int) -> int:
         """Keep an event where nobody reads it, until it is known whether it is needed; its offset."""
         if durable.aside is None:
-            durable.aside = Inbox(self._number(), self._log.next_offset, self._log.next_offset)
-            self._save(durable)
+            durable.aside = Inbox(self.new_number(), self._log.next_offset, self._log.next_offset)
+            self.save(durable)
             self._ledger.write(Reached(durable.aside.number, durable.aside.front))
         durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
-        self.on_kept([durable], frame, now_ns)
+        self._tell_kept([durable], frame, now_ns)
         return durable.aside.end - 1
 
     def take_aside(self, durable: Durable, offset: int) -> None:
@@ -399,15 +402,15 @@ class Durables:
         yet: what came by itself stays known by its ids."""
         for inbox in durable.inboxes[:-1]:
             inbox.is_closed = True
-        if durable.state == ARRIVING and floor:
+        if durable.state is State.ARRIVING and floor:
             durable.live.floor.update(floor)
             self._ledger.write(Reached(durable.number, durable.live.cursor, tuple(floor.items())))
-        self.set_state(durable, OPEN)
+        self.set_state(durable, State.OPEN)
         self.handing.pump(durable)
 
-    def set_state(self, durable: Durable, state: str) -> None:
-        durable.state = state
-        self._save(durable)
+    def set_state(self, durable: Durable, state: State) -> None:
+        durable.become(state)
+        self.save(durable)
 
     def acknowledge(self, given: Acknowledge, now_ns: int) -> None:
         """A client has these for good."""
@@ -428,16 +431,23 @@ class Durables:
                 if durable.is_here:
                     self.handing.pump(durable)
                 else:
-                    self.on_stored(durable)
+                    for each in self.observers:
+                        each.on_stored(durable)
 
-    def _save(self, durable: Durable) -> None:
+    def receivers_of(self, entry: Entry) -> list[Durable]:
+        """The subscriptions for which an entry of the log is kept."""
+        return [self._by_inbox[number] for number in entry.inboxes if number in self._by_inbox]
+
+    def save(self, durable: Durable) -> None:
+        """Write a subscription down as it is now."""
         if not durable.is_passing:
             self._ledger.write(durable.registration())
-            self.on_saved(durable)
+            for each in self.observers:
+                each.on_saved(durable)
 
     def _emptied(self, durable: Durable, inbox: Inbox) -> None:
         del self._by_inbox[inbox.number]
-        self._save(durable)
+        self.save(durable)
 
     def cleared(self, session: int, now_ns: int) -> None:
         """A session that was clogged takes events again."""
@@ -450,19 +460,20 @@ class Durables:
         """Whose subscriptions were acknowledged further: for a durable one that is everybody who reads it."""
         told: list[Active] = []
         for each in found:
-            if each.session >= 0:
+            if is_clients(each.session):
                 told.append(each)
                 continue
-            durable = self.all.get(-each.session)
+            durable = self.all.get(durable_number(each.session))
             for concerned in self._homes.of(each.session) if durable is None else (durable,):
                 if self._homes.rises(concerned):
                     told += [Active(*reader, concerned.level) for reader in concerned.readers]
             if durable is not None and each.level >= durable.scope:
-                self.on_active(durable, now_ns)
+                for observer in self.observers:
+                    observer.on_active(durable, now_ns)
         return told
 
     def want(self, durable: Durable) -> Want:
-        return self._profiles.clients.want(-durable.number, durable.subscription)
+        return self._profiles.clients.want(durable.session, durable.subscription)
 
     def statistics(self) -> DurableStatistics:
         return DurableStatistics(
@@ -476,6 +487,7 @@ class Durables:
         )
 
     def check(self) -> None:
+        assert self.observers, "somebody has to forward what comes for those that left"
         assert len(self.here) == sum(durable.is_here for durable in self.all.values())
         assert len(self._readers) == sum(len(durable.readers) for durable in self.all.values())
         for durable in self.all.values():

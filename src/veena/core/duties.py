@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from veena.core.event_id import EventKey
 from veena.core.flight import LOG, Claim, Flight
 
-#: Told to the origin: so many units (a mask) of its log entry are served.
+#: Called with an entry's offset in the log and a mask of units: these units are served.
 Served = Callable[[int, int, int], None]
 
 
@@ -28,7 +28,8 @@ class Duties:
         self.bytes = 0
         #: Copies to acknowledge with this read: connection -> frame numbers.
         self._owed: dict[int, list[int]] = {}
-        self.on_served: Served = lambda offset, mask, now_ns: None
+        #: Whom to tell of what is served: the log first, so that its cursor is right when others ask.
+        self.observers: list[Served] = []
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -63,7 +64,8 @@ class Duties:
         left: list[Claim] = []
         for claim in flight.claims:
             if claim.source == LOG and claim.mask & new:
-                self.on_served(claim.number, claim.mask & new, now_ns)
+                for tell in self.observers:
+                    tell(claim.number, claim.mask & new, now_ns)
             claim.mask &= ~new
             if claim.mask:
                 left.append(claim)

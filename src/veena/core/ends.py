@@ -27,9 +27,9 @@ unless it is marked as late; and none is handed an event under two ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from veena.address import Address
 from veena.core.boundary import Deliver, Effect, Had
@@ -45,6 +45,7 @@ from veena.core.ledger import Ledger
 from veena.core.notes import What
 from veena.core.outlet import Outlet
 from veena.core.profiles import Profiles
+from veena.core.session_id import BROKER_ITSELF, durable_session, is_brokers, is_clients
 from veena.core.whereabouts import is_here, place_of
 from veena.errors import InvalidEvent
 
@@ -55,8 +56,6 @@ MAX_RECENT = 200_000
 MAX_RECEIVERS = 2_000_000
 #: Before every place, and fit for the disk.
 NOTHING: Place = (0, 0)
-#: The receiver of what is addressed to the broker itself; sessions below 0 are the broker's own (`durable`).
-MYSELF = -(1 << 62)
 #: Originals that may still come.
 MAX_SKIPS = 10_000
 #: Backlogs are waited for in all this many times the wait for one: less than a client that has moved is kept waiting.
@@ -88,11 +87,31 @@ class EndStatistics:
     streams: int
 
 
+class EventSide(Protocol):
+    """The composing module (`events`), which passes on whatever does not end with a client's session."""
+
+    def receive(self, frame: EventFrame, now_ns: int) -> None:
+        """Take an event for this broker itself, or for where a client's durable subscriptions are kept."""
+
+    def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
+        """Take an event for durable subscriptions (by their sessions); who is handed it at once."""
+
+    def must_wait(self, flight: Flight) -> bool:
+        """Whether an event that was had is not yet safe elsewhere; if so, its flight is answered for later."""
+
+    def places_saved(self, flights: list[Flight], now_ns: int) -> None:
+        """The places of these flights are on disk."""
+
+    def bursts_saved(self, offsets: list[int], now_ns: int) -> None:
+        """The places of these bursts of the log, by the offset of their first entry, are on disk."""
+
+
 class Ends:
     """The clients' side of one broker."""
 
     def __init__(
         self,
+        event_side: EventSide,
         host: Address,
         profiles: Profiles,
         decisions: Decisions,
@@ -103,6 +122,7 @@ class Ends:
         now_ns: int,
     ) -> None:
         self.outlet = outlet
+        self._event_side = event_side
         self._host = host
         self._me = 1 << host[-1]
         self._decisions = decisions
@@ -137,17 +157,8 @@ class Ends:
         self._gather_end_ns = self._merge_ns = 0
         self._gathered: list[Flight] = []
         self._receivers = self._late = self._delivered = self._repeated = 0
-        #: Called with an event for this broker itself, or for where a client's durable subscriptions are kept.
-        self.on_post: Callable[[EventFrame, int], None] = lambda frame, now_ns: None
-        #: Called with an event for durable subscriptions (by their sessions); who is handed it at once.
-        self.keep: Callable[[EventFrame, list[int], int], list[tuple[int, int]]] = lambda frame, sessions, now_ns: []
-        #: Whether an event that was had is not safe yet (`standby_telling`); then its flight is answered for there.
-        self.waits: Callable[[Flight], bool] = lambda flight: False
-        #: Called for flights whose places are on disk.
-        self.on_saved: Callable[[list[Flight], int], None] = lambda flights, now_ns: None
-        #: The same for bursts of the log, by the offset of their first entry; `origin` adds them here.
+        #: Bursts of the log whose places are not on disk yet, by the offset of their first entry; `origin` adds them.
         self.waiting_bursts: list[int] = []
-        self.on_saved_bursts: Callable[[list[int], int], None] = lambda offsets, now_ns: None
         self._recall(disk)
 
     def _recall(self, disk: Disk) -> None:
@@ -158,7 +169,8 @@ class Ends:
             if each.state != STANDBY
         }
         for entry in disk.entries:
-            sessions = tuple(-number for number in entry.inboxes if entry.offset >= since.get(number, entry.offset + 1))
+            doubtful = [number for number in entry.inboxes if entry.offset >= since.get(number, entry.offset + 1)]
+            sessions = tuple(map(durable_session, doubtful))
             for stream, place in ids_of(entry.frame) if sessions else ():
                 self._remember(stream, place, sessions)
 
@@ -170,7 +182,7 @@ class Ends:
 
     def is_plain(self, stream: Stream, like: EventFrame, first: int, receivers: Receivers) -> bool:
         """Whether events from a sequence on are new to all of their receivers, and nothing is kept."""
-        if receivers[0][0] < 0 or stream in self._retold or self._skips:
+        if is_brokers(receivers[0][0]) or stream in self._retold or self._skips:
             return False
         if self._gather_until_ns is not None and like.reliable:
             return False
@@ -221,7 +233,7 @@ class Ends:
         receivers = self._decisions.receivers(decision, frame.origin_address or self._host)
         to = decision.to
         if to and any(place is not None and is_here(place, self._host) for place in map(place_of, to)):
-            receivers = {MYSELF: [], **receivers}
+            receivers = {BROKER_ITSELF: [], **receivers}
         if not receivers:
             return Outcome.NOBODY
         if flight.deadline_ns is not None and flight.deadline_ns <= now_ns:
@@ -288,7 +300,7 @@ class Ends:
         self._repeated += 1
         if self._records.is_on:
             self._records.note(frame, What.HAD, now_ns)
-        return Outcome.WAITS if self.waits(flight) else Outcome.HAD
+        return Outcome.WAITS if self._event_side.must_wait(flight) else Outcome.HAD
 
     def _is_new(self, stream: Stream, place: Place) -> bool:
         last = self._had.get(stream)
@@ -317,7 +329,7 @@ class Ends:
         been overtaken: durable subscriptions, if it is not in the log for them. What the log has lost comes again."""
         if self._handed(stream, place) is not None or place <= self._forgotten.get(stream, (-1, -1)):
             return {}
-        return {session: found for session, found in receivers.items() if session < 0 and found}
+        return {session: found for session, found in receivers.items() if is_brokers(session) and found}
 
     def _remember(self, stream: Stream, place: Place, sessions: tuple[int, ...]) -> None:
         self._recent[stream, place] = self._recent.get((stream, place), ()) + sessions
@@ -366,7 +378,7 @@ class Ends:
             fresh = self.before.without_had(fresh, first_key(frame), handed)
         if self._records.is_on and len(fresh) != len(receivers):
             for session in receivers:
-                if session not in fresh and session != MYSELF:
+                if session not in fresh and session != BROKER_ITSELF:
                     self._records.note(frame, What.HAD, now_ns, session=session)
         if not fresh:
             self._repeated += 1
@@ -384,7 +396,7 @@ class Ends:
         origin = frame.origin_address or self._host
         for session, subscriptions in fresh.items():
             self._profiles.observe(session, tuple(subscriptions), origin)
-        if next(iter(fresh)) < 0:
+        if is_brokers(next(iter(fresh))):
             fresh = self._inward(frame, fresh, now_ns)
             if not fresh:
                 return
@@ -399,11 +411,11 @@ class Ends:
 
     def _inward(self, frame: EventFrame, fresh: dict[int, list[int]], now_ns: int) -> dict[int, list[int]]:
         """Take what is for this broker itself and for durable subscriptions; who else is handed it now."""
-        if any(session < 0 and not subscriptions for session, subscriptions in fresh.items()):
-            self.on_post(frame, now_ns)
-        durable = [session for session, subscriptions in fresh.items() if session < 0 and subscriptions]
-        handed = {session: subscriptions for session, subscriptions in fresh.items() if session >= 0}
-        for session, subscription in self.keep(frame, durable, now_ns) if durable else ():
+        if any(is_brokers(session) and not subscriptions for session, subscriptions in fresh.items()):
+            self._event_side.receive(frame, now_ns)
+        durable = [session for session, subscriptions in fresh.items() if is_brokers(session) and subscriptions]
+        handed = {session: subscriptions for session, subscriptions in fresh.items() if is_clients(session)}
+        for session, subscription in self._event_side.keep(frame, durable, now_ns) if durable else ():
             handed[session] = [*handed.get(session, ()), subscription]
         return handed
 
@@ -442,7 +454,7 @@ class Ends:
             for flight in sorted(gathered, key=lambda flight: flight.order)
             if self.deliver(flight, now_ns) is not Outcome.WAITS
         ]
-        self.on_saved(done, now_ns)
+        self._event_side.places_saved(done, now_ns)
 
     def next_wakeup(self) -> int | None:
         return self._gather_until_ns
@@ -459,9 +471,9 @@ class Ends:
             self._ledger.write(write, stubborn=True)
 
         def saved(now_ns: int) -> None:
-            self.on_saved(flights, now_ns)
+            self._event_side.places_saved(flights, now_ns)
             if bursts:
-                self.on_saved_bursts(bursts, now_ns)
+                self._event_side.bursts_saved(bursts, now_ns)
 
         self._ledger.write(writes[-1], saved, stubborn=True)
 

@@ -17,7 +17,7 @@ from veena.core.burst_way import BurstWay
 from veena.core.copies import Copies, CopyStatistics
 from veena.core.copies_kept import KeptCopies
 from veena.core.decisions import Decisions
-from veena.core.disk import Disk, Known
+from veena.core.disk import Disk, Entry, Known
 from veena.core.durable_statistics import DurableStatistics
 from veena.core.ends import Ends, EndStatistics
 from veena.core.event_frame import COPY, EventFrame
@@ -75,13 +75,13 @@ class Events:
         self._effects = effects
         self.outlet = Outlet(settings, profiles.clients, effects, self.records)
         self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
-        self.ends = Ends(network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
+        self.ends = Ends(self, network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
         self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
         self.copies = Copies(network.host, links, settings)
         self.kept_copies = KeptCopies(network, links, settings, ledger, disk.kept)
         self.reader = LogReader(effects)
         self.origin = Origin(
-            network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk
+            network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk, self._stored
         )
         self.quench = Quench(network.host, settings, profiles, effects)
         plain = PlainWay(network.host, profiles, self.decisions, self.ends)
@@ -92,7 +92,8 @@ class Events:
         self.origin.plain = plain
         self.releases = Releases(network.host, profiles, self.decisions, self.origin, self.router, ledger, effects)
         services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader)
-        self.sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
+        sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
+        self.sessions = sessions
         #: Units out of reach, and since when.
         self._lost_ns: dict[Unit, int] = {}
         #: Units that a former life of this broker knew, and this one has not met: how long it was dead nobody says.
@@ -102,11 +103,15 @@ class Events:
             profiles.all_known, self._lost_ns.get, lambda session: session in profiles.clients,
             profiles.is_ready,
         )  # fmt: skip
-        self.ends.on_saved = self.router.delivered
-        self.ends.on_saved_bursts = self.origin.bursts_served
         self.standing = Standing(
-            network, settings, self.sessions, self.origin, self.router, self.ends, ledger, self.reader, disk, now_ns
-        )
+            network, settings, sessions.durables, sessions.roaming, sessions.post, self.origin, self.router, ledger,
+            self.reader, disk, now_ns,
+        )  # fmt: skip
+        # They are told in this order; nobody was told of anything before.
+        observers = (sessions.roaming, sessions.shared, self.standing.telling, self.standing.standbys)
+        sessions.durables.observers.extend(observers)
+        if settings.copies == 2:
+            self.router.duties.observers.append(self.standing.served)
         self._next_look_ns = 0
         self.router.looks_again = self._looks_again
         self.router.may_enter = profiles.leases.may_enter
@@ -123,6 +128,36 @@ class Events:
             return self._profiles.beyond.wants(connection, flight.event(), origin, now_ns, is_old=is_old)
         except InvalidEvent:
             return False
+
+    # --- what the ends pass on (`ends.EventSide`) ---
+
+    def receive(self, frame: EventFrame, now_ns: int) -> None:
+        self.standing.dealing_with(frame)
+        try:
+            self.sessions.receive(frame, now_ns)
+        finally:
+            self.standing.dealing_with(None)
+
+    def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
+        self.standing.dealing_with(frame)
+        try:
+            return self.sessions.keep(frame, sessions, now_ns)
+        finally:
+            self.standing.dealing_with(None)
+
+    def must_wait(self, flight: Flight) -> bool:
+        return self.standing.must_wait(flight)
+
+    def places_saved(self, flights: list[Flight], now_ns: int) -> None:
+        self.router.delivered(self.standing.safe(flights), now_ns)
+
+    def bursts_saved(self, offsets: list[int], now_ns: int) -> None:
+        self.origin.bursts_served(offsets, now_ns)
+
+    def _stored(self, entry: Entry, now_ns: int) -> None:
+        self.sessions.stored(entry, now_ns)
+
+    # --- what comes in ---
 
     def frame_handlers(self) -> dict[type[Frame], Callable[..., None]]:
         router = self.router

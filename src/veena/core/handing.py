@@ -2,7 +2,7 @@
 
 A reader that has had everything is handed a new event at once; one that is behind is read to from the log, as long as
 it has room. Everybody who reads a subscription gets every event: they are devices of one client. A group that shares
-one (`shared`) reads it as one reader, a session of the broker's own with a number below 0.
+one (`shared`) reads it as one reader, a session of the broker's own (`session_id`).
 
 What may have been handed over before is marked as redelivered: what was open here, and what an application that
 acknowledges by itself may have got elsewhere. Where its former home is silent, only the client's word tells: not later
@@ -19,12 +19,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from veena.core.boundary import Deliver, Effect
 from veena.core.disk import Entry, Reached
-from veena.core.durable import ARRIVING, Durable
+from veena.core.durable import Durable, DurableObserver, State
 from veena.core.event_frame import LATE, NO_TTL, REDELIVERED, EventFrame
 from veena.core.event_id import EventKey, Place, Stream, event_key, first_key, ids_of
 from veena.core.inbox import Inbox, Reader
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
+from veena.core.notes import What
+from veena.core.outlet import Outlet
+from veena.core.records import Records
+from veena.core.session_id import is_brokers
 from veena.core.settings import MILLISECOND_NS, READ_BATCH, SECOND_NS
 
 #: How often cursors are written: what a crash makes this broker hand over again, with a mark.
@@ -34,23 +38,28 @@ REACHED_NS = SECOND_NS
 class Handing:
     """The readers' side of one broker's durable subscriptions."""
 
-    def __init__(self, ledger: Ledger, log: LogReader, effects: list[Effect]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        log: LogReader,
+        effects: list[Effect],
+        outlet: Outlet,
+        records: Records,
+        observers: list[DurableObserver],
+        on_emptied: Callable[[Durable, Inbox], None],
+    ) -> None:
         self._ledger = ledger
         self._log = log
         self._effects = effects
+        self._outlet = outlet
+        self._records = records
+        self._observers = observers
+        #: Called when an inbox is read to its end and will be used no more.
+        self._on_emptied = on_emptied
         self._dirty: dict[int, Durable] = {}
         self._write_at_ns: int | None = None
         #: Subscriptions that wait for their past and were read to since this was looked at last.
-        self.passing: dict[int, Durable] = {}
-        self.is_clogged: Callable[[int], bool] = lambda session: False
-        #: Called with an event for a session of this broker's own (`shared`).
-        self.take: Callable[[int, EventFrame, int], None] = lambda session, frame, now_ns: None
-        #: Called with an event that a session is not handed, because its client said that it has had it.
-        self.on_had: Callable[[int, EventFrame, int], None] = lambda session, frame, now_ns: None
-        #: Called when an inbox is read to its end and will be used no more.
-        self.on_emptied: Callable[[Durable, Inbox], None] = lambda durable, inbox: None
-        #: Called when an event is kept no more for a subscription: it is acknowledged, had or expired.
-        self.on_settled: Callable[[Durable, EventKey], None] = lambda durable, key: None
+        self._passing: dict[int, Durable] = {}
         self.handed = self.redelivered = self.acknowledged = self.expired = 0
 
     # --- new events ---
@@ -71,8 +80,9 @@ class Handing:
         return found
 
     def deliver(self, reader: Reader, frame: EventFrame, now_ns: int) -> None:
-        if reader.session < 0:
-            self.take(reader.session, frame, now_ns)
+        if is_brokers(reader.session):
+            for each in self._observers:
+                each.on_group_event(reader.session, frame, now_ns)
         else:
             self._effects.append(Deliver(frame, ((reader.session, (reader.subscription,)),)))
 
@@ -81,9 +91,9 @@ class Handing:
         return (
             durable.is_here
             and not reader.is_reading
-            and not (durable.state == ARRIVING and inbox is durable.live)
+            and not (durable.state is State.ARRIVING and inbox is durable.live)
             and (inbox.has_room or offset < inbox.front)
-            and not self.is_clogged(reader.session)
+            and not self._outlet.is_clogged(reader.session)
         )
 
     def _hand(
@@ -102,8 +112,9 @@ class Handing:
             return None
         key = event_key(frame)
         if self._was_had(durable, inbox, reader, frame):
-            if not reader.skips.isdisjoint(ids_of(frame)):
-                self.on_had(reader.session, frame, now_ns)
+            # Its client says that it has had it; the record of that may have gone with a former life.
+            if self._records.is_on and not reader.skips.isdisjoint(ids_of(frame)):
+                self._records.note(frame, What.HAD, now_ns, session=reader.session)
             self._pass_over(durable, inbox, offset, key)
             return None
         self.handed += 1
@@ -134,7 +145,11 @@ class Handing:
         if not inbox.acknowledge(key):
             inbox.pass_over(offset)
         self._dirty[durable.number] = durable
-        self.on_settled(durable, key)
+        self._tell_settled(durable, key)
+
+    def _tell_settled(self, durable: Durable, key: EventKey) -> None:
+        for each in self._observers:
+            each.on_settled(durable, key)
 
     # --- acknowledgements ---
 
@@ -143,7 +158,7 @@ class Handing:
         for key in keys:
             if any(inbox.acknowledge(key) for inbox in durable.inboxes):
                 self.acknowledged += 1
-                self.on_settled(durable, key)
+                self._tell_settled(durable, key)
         self._dirty[durable.number] = durable
         if self._write_at_ns is None:
             self._write_at_ns = now_ns + REACHED_NS
@@ -162,9 +177,14 @@ class Handing:
                 reader.is_reading = True
                 self._read(durable, reader, inbox)
         if durable.is_passing:
-            self.passing[durable.number] = durable
+            self._passing[durable.number] = durable
         while len(durable.inboxes) > 1 and durable.is_here and _is_empty(durable, durable.inboxes[0]):
-            self.on_emptied(durable, durable.inboxes.pop(0))
+            self._on_emptied(durable, durable.inboxes.pop(0))
+
+    def take_passing(self) -> list[Durable]:
+        """The subscriptions that wait for their past and were read to since this was asked last."""
+        passing, self._passing = list(self._passing.values()), {}
+        return passing
 
     def _read(self, durable: Durable, reader: Reader, inbox: Inbox) -> None:
         until = inbox.stored

@@ -16,11 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from veena.address import Address
 from veena.core.boundary import ClientDown, ClientUp
 from veena.core.clients import REACH
 from veena.core.durable import Durable
+from veena.core.interest import InterestMap
 from veena.core.profiles import Profiles
 from veena.core.whereabouts import home_id
+from veena.event import Event
 
 
 class Homes:
@@ -57,7 +60,7 @@ class Homes:
 
     def rises(self, durable: Durable) -> bool:
         """Whether a subscription is acknowledged further than it was when this was asked last."""
-        level = self._level(-durable.number, durable.subscription)
+        level = self._level(durable.session, durable.subscription)
         if not durable.is_passing:
             level = min(level, self._level(self._sessions.get(durable.client_id, 0), REACH))
         has_risen = level > durable.level
@@ -67,3 +70,19 @@ class Homes:
     def _level(self, session: int, subscription: int) -> int:
         state = self._profiles.state(session, subscription)
         return 0 if state is None else state[1]
+
+
+class OtherHomes:
+    """What other brokers announce: for which clients and groups they keep durable subscriptions."""
+
+    def __init__(self, interest: InterestMap, host: Address) -> None:
+        self._interest = interest
+        self._host = host
+
+    def may_exist(self, client_id: str, now_ns: int) -> bool:
+        """Whether another broker keeps something for this client or group, or may yet announce that it does."""
+        return bool(self._interest.destinations(Event(to=(home_id(client_id),)), self._host, now_ns))
+
+    def is_announced(self, client_id: str) -> bool:
+        """Whether another broker has announced that it keeps something for this client or group."""
+        return self._interest.has_told(Event(to=(home_id(client_id),)))

@@ -66,6 +66,7 @@ class Origin:
         reader: LogReader,
         effects: list[Effect],
         disk: Disk,
+        on_stored: Callable[[Entry, int], None],
     ) -> None:
         self._records = router.records
         self._host = host
@@ -78,7 +79,7 @@ class Origin:
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         self._mark = int.from_bytes(blake2b(bytes(host), digest_size=2).digest(), "big") & 0xFFF
         #: Called when an entry for inboxes is on disk.
-        self.on_kept: Callable[[Entry, int], None] = lambda entry, now_ns: None
+        self._on_stored = on_stored
         self.next_offset = disk.next_offset
         #: Offsets below this are on disk.
         self._synced = self.next_offset
@@ -106,7 +107,7 @@ class Origin:
         self.plain: PlainWay | None = None
         self._copies = copies
         copies.on_copied = lambda offset, now_ns: self._is_safe(offset, False, now_ns)
-        router.duties.on_served = self._served
+        router.duties.observers.append(self._served)
         for entry in disk.entries:
             # The clients of a former life are gone, except those for whom events are kept.
             for at in identifiers(entry.frame.to_serve & (~0 if disk.registered else ~router.me)):
@@ -304,7 +305,7 @@ class Origin:
             self.note(pending.entry, What.LOGGED if pending.session is None else What.ACCEPTED, now_ns)
             self._begin(pending.entry, now_ns)
             if pending.entry.inboxes:
-                self.on_kept(pending.entry, now_ns)
+                self._on_stored(pending.entry, now_ns)
 
     def _give_back(self) -> None:
         """Refuse what the disk did not take."""

@@ -26,13 +26,14 @@ import msgspec
 from veena.address import Address, Unit, as_seen
 from veena.core.boundary import Active, Effect, Subscribe
 from veena.core.disk import Entry
-from veena.core.durable import ARRIVING, Durable
+from veena.core.durable import Durable, State
 from veena.core.durables import Durables
 from veena.core.event_frame import BACKLOG, EventCodec
 from veena.core.log_reader import LogReader
 from veena.core.post import Post
 from veena.core.post_messages import Past, PastEnd, Since
 from veena.core.session_boundary import CaughtUp
+from veena.core.session_id import durable_number
 from veena.core.settings import READ_BATCH, Settings
 from veena.core.want import KINDS, create_engine, keyed_want
 from veena.core.whereabouts import broker_id, everybody_id
@@ -115,7 +116,7 @@ class Pasts:
     def active(self, found: Sequence[Active], now_ns: int) -> None:
         """Some subscriptions are acknowledged further."""
         for each in found:
-            asked = self._asked.get(-each.session)
+            asked = self._asked.get(durable_number(each.session))
             if asked is not None and not asked.is_asked and each.level >= asked.durable.scope:
                 self._ask(asked, now_ns)
 
@@ -201,7 +202,7 @@ class Pasts:
             asked.is_told, asked.until_ns = True, asked.until_ns + (TAIL - PATIENCE) * self._settings.arrive_ns
             silent = self._silent(asked)
             self._effects.append(CaughtUp(asked.session, asked.subscription, silent, asked.gone_ns))
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 self._opens(durable, now_ns)
 
     def is_open(self, durable: Durable) -> bool:

@@ -26,6 +26,7 @@ from veena.core.leases import Leases
 from veena.core.map import NetworkMap
 from veena.core.quota import Quota
 from veena.core.records import Records
+from veena.core.session_id import is_brokers, is_clients
 from veena.core.settings import Settings
 from veena.core.speaker import Speakers
 from veena.core.superseded import Superseded
@@ -128,7 +129,7 @@ class Profiles:
     def _client(self, given: ClientInput, now_ns: int) -> Want | None:
         """Do it; what is told to others from now on."""
         if isinstance(given, ClientUp):
-            if given.session >= 0 and given.client_id.startswith(INTERNAL):
+            if is_clients(given.session) and given.client_id.startswith(INTERNAL):
                 raise LocalProtocolError(f"client id {given.client_id!r}: ids that begin with ~ are the brokers' own")
             if len(given.had) + len(given.skips) > MAX_PRESENTED:
                 raise LocalProtocolError(
@@ -138,7 +139,7 @@ class Profiles:
             reach = self.clients.open(given.session, given.client_id, given.reachable, given.attributes)
             if reach is not None:
                 self._count(reach, True, now_ns)
-                if given.session < 0:
+                if is_brokers(given.session):
                     self.acknowledgements.add(given.session, REACH, reach, self._is_first(reach))
             return reach
         if isinstance(given, ClientDown):

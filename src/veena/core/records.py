@@ -54,6 +54,7 @@ from veena.core.notes import (
     StayNote,
     What,
 )
+from veena.core.session_id import is_brokers, is_clients
 from veena.core.settings import MILLISECOND_NS, Settings
 from veena.core.whereabouts import GROUP, INTERNAL
 from veena.errors import VeenaError
@@ -275,7 +276,7 @@ class Records:
             return  # it was kept over a restart
         stay = Stay(
             client, session, number, kind, payload, scope, now_ns, attributes=attributes,
-            durable=session < 0, group=group,
+            durable=is_brokers(session), group=group,
         )  # fmt: skip
         self._put(stay)
 
@@ -352,7 +353,7 @@ class Records:
                 elif isinstance(note, StayNote):
                     self._learn_stay(note.stay)
         self.gaps = [*self.gaps, (last_ns, now_ns)][-MAX_GAPS:]
-        for session, number in [pair for pair in self._standing if pair[0] >= 0]:
+        for session, number in [pair for pair in self._standing if is_clients(pair[0])]:
             self._end(session, number, "its broker was started again", now_ns, last_ns)
 
     def take(self, effects: Sequence[Effect], now_ns: int) -> Noted | None:

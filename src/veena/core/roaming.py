@@ -27,14 +27,15 @@ it, directly or over others, to that one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from veena.address import Address
 from veena.core.disk import Disk, Entry, Reached
-from veena.core.durable import ARRIVING, HOME, LEAVING, LEFT, OPEN, Durable, remember
+from veena.core.durable import Durable, DurableObserver, State, remember
 from veena.core.durables import Durables
 from veena.core.event_frame import REDELIVERED, EventCodec, EventFrame
 from veena.core.event_id import Place, Stream, first_key, stream_of
+from veena.core.homes import OtherHomes
 from veena.core.inbox import Inbox
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
@@ -54,7 +55,7 @@ STAND_IN_VERSIONS = 1 << 12
 MAX_LEFT = 10_000
 
 
-class Roaming:
+class Roaming(DurableObserver):
     """How durable subscriptions come to this broker and leave it."""
 
     def __init__(
@@ -62,6 +63,7 @@ class Roaming:
         host: Address,
         settings: Settings,
         durables: Durables,
+        elsewhere: OtherHomes,
         post: Post,
         ledger: Ledger,
         reader: LogReader,
@@ -71,6 +73,7 @@ class Roaming:
         self._host = host
         self._settings = settings
         self._durables = durables
+        self._elsewhere = elsewhere
         self._post = post
         self._ledger = ledger
         self._reader = reader
@@ -86,17 +89,6 @@ class Roaming:
         #: Those that may be kept elsewhere only because not everybody has told yet what it keeps; True for those that
         #: are active and have asked nobody yet to let go, lest a home does so before it was heard of.
         self._in_doubt: dict[int, bool] = {}
-        #: Whether another broker has told, or may yet tell, that it keeps something for a client.
-        self.is_told_elsewhere: Callable[[str], bool] = lambda client_id: True
-        self.is_kept_elsewhere: Callable[[str, int], bool] = lambda client_id, now_ns: True
-        #: Called with what was posted to where a subscription went.
-        self.on_sent: Callable[[Durable, EventFrame], None] = lambda durable, frame: None
-        #: Called when a subscription that was kept here was ended elsewhere.
-        self.on_ended: Callable[[Deleted, int], None] = lambda message, now_ns: None
-        durables.forward = self._forward
-        durables.on_active = self._active
-        durables.on_forgotten = self._forgotten
-        durables.on_stored = self._pump
         post.deals_with(Move, self._on_move)
         post.deals_with(Backlog, self._on_backlog)
         post.deals_with(End, self._on_end)
@@ -107,15 +99,15 @@ class Roaming:
                 if aside is not None and aside.number in entry.inboxes and entry.offset >= aside.front:
                     self._look_later(durable, entry.offset, entry.frame, now_ns)
         for durable in durables.all.values():
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 durable.until_ns = now_ns + settings.arrive_ns
                 self._moving[durable.number] = durable
-            elif durable.state == OPEN:
+            elif durable.state is State.OPEN:
                 durable.until_ns = now_ns + settings.retention_ns
                 self._moving[durable.number] = durable
-            elif durable.state == LEAVING:
+            elif durable.state is State.LEAVING:
                 self._start_leaving(durable, now_ns)
-            elif durable.state == LEFT:
+            elif durable.state is State.LEFT:
                 self._keep_left(durable, now_ns)
 
     # --- at Y ---
@@ -124,27 +116,27 @@ class Roaming:
         """A subscription was made here; its client says where it was before, if it knows."""
         if home is not None and home != self._host:
             self._homes[durable.number] = home
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             durable.until_ns = now_ns + self._settings.arrive_ns
             self._moving[durable.number] = durable
             was_here = len(self._durables.named((durable.client_id, durable.name))) > 1
-            if home is None and not was_here and not self.is_told_elsewhere(durable.client_id):
+            if home is None and not was_here and not self._elsewhere.is_announced(durable.client_id):
                 self._in_doubt[durable.number] = False
 
     def _dispel(self, now_ns: int) -> None:
         """What nobody keeps, now that all have told, need not be waited for: most subscriptions are new."""
         for number, asks in list(self._in_doubt.items()):
             durable = self._moving.get(number)
-            is_waiting = durable is not None and durable.state == ARRIVING
-            if durable is not None and is_waiting and not self.is_told_elsewhere(durable.client_id):
-                if self.is_kept_elsewhere(durable.client_id, now_ns):
+            is_waiting = durable is not None and durable.state is State.ARRIVING
+            if durable is not None and is_waiting and not self._elsewhere.is_announced(durable.client_id):
+                if self._elsewhere.may_exist(durable.client_id, now_ns):
                     continue
                 self.open(durable, now_ns)
             del self._in_doubt[number]
             if durable is not None and asks:
                 self._ask(durable, now_ns)
 
-    def _active(self, durable: Durable, now_ns: int) -> None:
+    def on_active(self, durable: Durable, now_ns: int) -> None:
         """Everybody knows that it is wanted here: now it need not be wanted there."""
         if durable.number in self._in_doubt:
             self._in_doubt[durable.number] = True
@@ -155,7 +147,7 @@ class Roaming:
     def _ask(self, durable: Durable, now_ns: int) -> None:
         """Ask who keeps it to let go, who has as long for that as if the client had come only now."""
         home = self._homes.pop(durable.number, None)
-        if durable.state == ARRIVING and durable.until_ns is not None:
+        if durable.state is State.ARRIVING and durable.until_ns is not None:
             durable.until_ns = max(durable.until_ns, now_ns + self._settings.arrive_ns)
         if durable.is_here and not durable.is_passing:
             move = Move(durable.client_id, durable.name, durable.version)
@@ -163,7 +155,7 @@ class Roaming:
             if home is not None:
                 self._post.send(broker_id(home), move, now_ns)
 
-    def _forgotten(self, durable: Durable, now_ns: int) -> None:
+    def on_forgotten(self, durable: Durable, now_ns: int) -> None:
         """A client ends a subscription here: wherever it is kept beside, it is no more."""
         self._moving.pop(durable.number, None)
         self._held.pop(durable.number, None)
@@ -174,7 +166,8 @@ class Roaming:
 
     def _on_deleted(self, message: Deleted, origin: Address, now_ns: int) -> None:
         if self.end(message, now_ns):
-            self.on_ended(message, now_ns)
+            for each in self._durables.observers:
+                each.on_ended_elsewhere(message, now_ns)
 
     def end(self, message: Deleted, now_ns: int) -> bool:
         """A client has ended a subscription elsewhere; whether it was kept here."""
@@ -198,7 +191,7 @@ class Roaming:
         except VeenaError:
             return
         # Of what came by itself while the former home is waited for it is not known yet whether it will be handed over.
-        if message.straggler and durable.state != ARRIVING and self._durables.is_known(durable, frame):
+        if message.straggler and durable.state is not State.ARRIVING and self._durables.is_known(durable, frame):
             return
         self._reopen(durable, now_ns)
         if message.redelivered:
@@ -216,17 +209,17 @@ class Roaming:
 
     def _reopen(self, durable: Durable, now_ns: int) -> None:
         """More comes from elsewhere to a subscription that is at home: what it has is to be known from now on."""
-        if durable.state == HOME:
+        if durable.state is State.HOME:
             durable.until_ns = now_ns + self._settings.retention_ns
             self._moving[durable.number] = durable
-            self._durables.set_state(durable, OPEN)
+            self._durables.set_state(durable, State.OPEN)
 
     def _on_end(self, message: End, origin: Address, now_ns: int) -> None:
         durable = self._of(message.client, message.name)
         if durable is None:
             return
         floor = places(message.had)
-        if durable.state == ARRIVING and message.version >= durable.made:
+        if durable.state is State.ARRIVING and message.version >= durable.made:
             self.open(durable, now_ns, floor)
         elif not durable.is_here:
             # It was going on from here before all had come: what was had there, was had.
@@ -236,7 +229,7 @@ class Roaming:
 
     def _look_later(self, durable: Durable, offset: int, frame: EventFrame, now_ns: int) -> None:
         """A straggler was set aside: look at it when the former home has ended, or after a while."""
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             self._held.setdefault(durable.number, []).append((offset, frame))
         else:
             self._aside.append((now_ns + self._settings.arrive_ns, durable, offset, frame))
@@ -260,7 +253,7 @@ class Roaming:
 
     def open(self, durable: Durable, now_ns: int, floor: dict[Stream, Place] | None = None) -> None:
         """Wait for no more from elsewhere."""
-        if durable.state == ARRIVING:
+        if durable.state is State.ARRIVING:
             durable.live.floor.update(floor or {})
             self._merge(durable, now_ns)
         if not durable.is_passing:
@@ -285,18 +278,18 @@ class Roaming:
         if durable.readers and 0 <= message.version - durable.version < STAND_IN_VERSIONS:
             # Somebody took this broker's place while it could not be reached, and the client is here all the same.
             durable.version = message.version + STAND_IN_VERSIONS
-            self._durables.set_state(durable, durable.state)
+            self._durables.save(durable)
         if durable.version > message.version:
             self._reopen(durable, now_ns)
             mine = Move(durable.client_id, durable.name, durable.version)
             self._post.send(broker_id(origin), mine, now_ns)
             return
-        durable.waits = durable.state == ARRIVING
+        durable.waits = durable.state is State.ARRIVING
         self._durables.leave(durable, now_ns)
         # Whoever had not heard of the other place when he accepted an event has sent it by then, if nothing held it up.
         durable.withdraw_ns = now_ns + WITHDRAW_NS
         durable.to, durable.version = origin, message.version
-        self._durables.set_state(durable, LEAVING)
+        self._durables.set_state(durable, State.LEAVING)
         self._start_leaving(durable, now_ns)
 
     def _start_leaving(self, durable: Durable, now_ns: int) -> None:
@@ -307,6 +300,9 @@ class Roaming:
         self._moving[durable.number] = durable
         for _, frame in self._held.pop(durable.number, ()):
             self._send(durable, frame, False, True, now_ns)
+        self._pump(durable)
+
+    def on_stored(self, durable: Durable) -> None:
         self._pump(durable)
 
     def _pump(self, durable: Durable) -> None:
@@ -348,7 +344,7 @@ class Roaming:
         stream = (frame.publisher, frame.incarnation, frame.lane_number)
         return inbox.is_below_floor(stream, (frame.timestamp, frame.sequence))
 
-    def _forward(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
+    def on_straggler(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
         """What still comes for a subscription that went elsewhere: unless it was published long after."""
         if durable.left_ns is None or frame.section.timestamp_ns <= durable.left_ns + STRAGGLER_NS:
             self._send(durable, frame, False, True, now_ns)
@@ -358,7 +354,8 @@ class Roaming:
         data = self._codec.encode(frame, 0)
         message = Backlog(durable.client_id, durable.name, data, redelivered, straggler)
         self._post.send(broker_id(durable.to), message, now_ns)
-        self.on_sent(durable, frame)
+        for each in self._durables.observers:
+            each.on_forwarded(durable, frame)
 
     def _keep_left(self, durable: Durable, now_ns: int) -> None:
         durable.left_ns = now_ns if durable.left_ns is None else durable.left_ns
@@ -400,17 +397,17 @@ class Roaming:
             if durable.number not in self._durables.all:  # its client has ended it
                 del self._moving[durable.number]
                 continue
-            if durable.state == ARRIVING:
+            if durable.state is State.ARRIVING:
                 self.open(durable, now_ns)  # nobody has answered: what comes later is late
-            elif durable.state == OPEN:
+            elif durable.state is State.OPEN:
                 durable.until_ns = None
                 del self._moving[durable.number]
                 durable.live_keys.clear()
                 durable.moved_keys.clear()
-                self._durables.set_state(durable, HOME)
-            elif durable.state == LEAVING:
+                self._durables.set_state(durable, State.HOME)
+            elif durable.state is State.LEAVING:
                 self._end(durable, now_ns)
-            elif durable.state == LEFT:
+            elif durable.state is State.LEFT:
                 self._finish(durable, now_ns)
 
     def _end(self, durable: Durable, now_ns: int) -> None:
@@ -422,7 +419,7 @@ class Roaming:
         assert durable.to is not None
         end = End(durable.client_id, durable.name, durable.version, hads(durable.last))
         self._post.send(broker_id(durable.to), end, now_ns)
-        self._durables.set_state(durable, LEFT)
+        self._durables.set_state(durable, State.LEFT)
         self._keep_left(durable, now_ns)
 
     def next_wakeup(self) -> int | None:
@@ -432,8 +429,8 @@ class Roaming:
 
     def check(self) -> None:
         for durable in self._moving.values():
-            assert durable.state != HOME
+            assert durable.state is not State.HOME
             is_gone = durable.number not in self._durables.all
             assert is_gone or durable.is_here or durable.to is not None
         for durable in self._durables.all.values():
-            assert durable.state == HOME or durable.is_passing or durable.number in self._moving
+            assert durable.state is State.HOME or durable.is_passing or durable.number in self._moving

@@ -29,6 +29,7 @@ from veena.core.durable_statistics import DurableStatistics
 from veena.core.durables import Durables
 from veena.core.ends import Ends
 from veena.core.event_frame import EventFrame
+from veena.core.homes import OtherHomes
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.notes import What
@@ -41,10 +42,11 @@ from veena.core.publishers import Publishers
 from veena.core.requests import Requests
 from veena.core.roaming import Roaming
 from veena.core.session_boundary import Request, Unanswered
+from veena.core.session_id import durable_number, is_brokers, is_clients
 from veena.core.settings import Settings
 from veena.core.shared import Shared, group_id
 from veena.core.want import make_want
-from veena.core.whereabouts import MARK, home_id, place_of
+from veena.core.whereabouts import MARK, place_of
 from veena.errors import InvalidConstraint, LocalProtocolError
 from veena.event import Event
 
@@ -70,33 +72,28 @@ class Sessions:
     ) -> None:
         self._host = host
         self._profiles = profiles
+        self._clients = profiles.clients
+        self._interest = profiles.interest
+        self._records = profiles.records
         self._publishers = publishers
         self._origin = origin
         self._ends = ends
+        self._before = ends.before
         self._outlet = outlet
         self._effects = effects
         self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted)
         self.post = Post(host, origin)
-        self.durables = Durables(profiles, ledger, origin, reader, effects, disk, now_ns)
-        self.roaming = Roaming(host, settings, self.durables, self.post, ledger, reader, disk, now_ns)
-        self.roaming.is_told_elsewhere = self._is_told_elsewhere
-        self.roaming.is_kept_elsewhere = self._is_kept_elsewhere
+        self.durables = Durables(profiles, ledger, origin, reader, outlet, ends.was_handed, effects, disk, now_ns)
+        self.elsewhere = OtherHomes(profiles.interest, host)
+        self.roaming = Roaming(host, settings, self.durables, self.elsewhere, self.post, ledger, reader, disk, now_ns)
         self.pasts = Pasts(
             host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
             lambda: origin.next_offset, self.roaming.open,
         )  # fmt: skip
-        origin.on_kept = self._stored
-        ends.on_post = self._arrived
-        ends.keep = self._keep
         self.shared = Shared(
-            host, settings, self.durables, self.post, effects, self._is_kept_elsewhere, self._is_told_elsewhere,
+            host, settings, self.durables, self.post, effects, self.elsewhere,
             profiles.is_ready, origin.new_incarnation, now_ns,
         )  # fmt: skip
-        self.durables.handing.take = self.shared.take
-        self.durables.handing.on_had = self._client_had
-        self.durables.on_left = self.shared.left
-        self.durables.handing.is_clogged = outlet.is_clogged
-        self.durables.was_handed = ends.was_handed
         outlet.on_clear.append(self.durables.cleared)
 
     def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
@@ -111,11 +108,11 @@ class Sessions:
 
     def _is_wanted(self, event: Event, now_ns: int) -> bool:
         """Whether anybody may want an event that is published here."""
-        if self._profiles.interest.destinations(event, self._host, now_ns):
+        if self._interest.destinations(event, self._host, now_ns):
             return True
-        return bool(self._profiles.clients.matching(event, self._host))
+        return bool(self._clients.matching(event, self._host))
 
-    def _arrived(self, frame: EventFrame, now_ns: int) -> None:
+    def receive(self, frame: EventFrame, now_ns: int) -> None:
         """An event for a place here."""
         for place in map(place_of, frame.section.to):
             if place is not None and place.unit == self._host and place.who.startswith(MARK):
@@ -139,7 +136,7 @@ class Sessions:
     def _is_taken(self, given: Subscribe) -> bool:
         """Whether its session has a subscription of the same number, ordinary or kept."""
         key = (given.session, given.subscription)
-        return self.durables.is_read(*key) or self._profiles.clients.has(*key)
+        return self.durables.is_read(*key) or self._clients.has(*key)
 
     def _plain(self, given: ClientInput, now_ns: int, was_accepted: bool = False) -> None:
         if isinstance(given, ClientDown):
@@ -147,7 +144,7 @@ class Sessions:
             self.shared.closed(given.session, now_ns)
             self.requests.detach(given.session)
             self._publishers.farewell(given.session)
-            self._ends.before.detach(given.session)
+            self._before.detach(given.session)
             self._outlet.detach(given.session, now_ns)
         refused = self._profiles.client(given, now_ns, was_accepted)
         self._effects += refused
@@ -160,18 +157,18 @@ class Sessions:
     def _durable(self, given: ClientInput, now_ns: int) -> bool:
         """Deal with what concerns a durable subscription; False for everything else."""
         if isinstance(given, Subscribe) and given.group:
-            self._profiles.clients.client_id(given.session)  # raises when it is not open
+            self._clients.client_id(given.session)  # raises when it is not open
             self.shared.subscribe(given, now_ns)
-            if self._profiles.records.is_on:
+            if self._records.is_on:
                 want = make_want(given.engine, given.constraint, given.scope)
-                self._profiles.records.client(given, want.asked, now_ns, group_id(given.group, want))
+                self._records.client(given, want.asked, now_ns, group_id(given.group, want))
         elif isinstance(given, Subscribe) and (given.durable or given.since_ns is not None):
             self._subscribe(given, now_ns)
         elif isinstance(given, Unsubscribe):
             key = (given.session, given.subscription)
-            if self._profiles.records.is_on:
-                self._profiles.records.left_group(*key, now_ns)
-            self._ends.before.unsubscribe(*key)
+            if self._records.is_on:
+                self._records.left_group(*key, now_ns)
+            self._before.unsubscribe(*key)
             return self.durables.detach(*key, now_ns) or self.shared.leave(*key, now_ns)
         elif isinstance(given, Acknowledge):
             if not self.shared.acknowledge(given, now_ns):
@@ -184,7 +181,7 @@ class Sessions:
 
     def _subscribe(self, given: Subscribe, now_ns: int) -> None:
         """A subscription that is kept, or that has a past."""
-        client_id = self._profiles.clients.client_id(given.session)
+        client_id = self._clients.client_id(given.session)
         is_new = not given.durable or (client_id, given.durable) not in self.durables.here
         is_elsewhere = bool(given.durable) and is_new and self._is_elsewhere(client_id, given, now_ns)
         has_past = is_new and not is_elsewhere and given.since_ns is not None
@@ -193,12 +190,12 @@ class Sessions:
         version = self._origin.new_incarnation(now_ns)
         # That its client says so is not enough.
         was_here = bool(self.durables.named((client_id, given.durable)))
-        was_accepted = is_elsewhere and (was_here or self._is_told_elsewhere(client_id))
+        was_accepted = is_elsewhere and (was_here or self.elsewhere.is_announced(client_id))
         durable = self.durables.subscribe(
             given, client_id, version, is_elsewhere or has_past, now_ns, was_accepted=was_accepted
         )
         if given.durable:
-            self._profiles.records.reads(given.session, now_ns)
+            self._records.reads(given.session, now_ns)
         if has_past:
             self.pasts.subscribe(given, durable, now_ns)
         if is_new and given.durable:
@@ -206,13 +203,13 @@ class Sessions:
 
     def flush(self, now_ns: int) -> bool:
         """Subscriptions that have all of their past are ordinary ones from now on; whether there are any."""
-        passing, self.durables.handing.passing = self.durables.handing.passing, {}
-        for durable in passing.values():
+        passing = self.durables.handing.take_passing()
+        for durable in passing:
             is_there = durable.number in self.durables.all and durable.is_passing
             if is_there and durable.is_read and not self.pasts.is_open(durable):
                 ((session, subscription),) = durable.readers
                 given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
-                self._ends.before.inherit(session, subscription, durable.estate())
+                self._before.inherit(session, subscription, durable.estate())
                 self.durables.remove(durable, now_ns)
                 self._plain(given, now_ns, was_accepted=True)
         return bool(passing)
@@ -223,43 +220,29 @@ class Sessions:
             return True
         if self.durables.named((client_id, given.durable)):
             return True
-        return self._is_kept_elsewhere(client_id, now_ns)
+        return self.elsewhere.may_exist(client_id, now_ns)
 
-    def _is_kept_elsewhere(self, client_id: str, now_ns: int) -> bool:
-        """Whether another broker may keep something for this client or group."""
-        return bool(self._profiles.interest.destinations(Event(to=(home_id(client_id),)), self._host, now_ns))
-
-    def _is_told_elsewhere(self, client_id: str) -> bool:
-        """Whether another broker has told so: not only may, for want of news."""
-        return self._profiles.interest.has_told(Event(to=(home_id(client_id),)))
-
-    def _keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
+    def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
         """An event is for these durable subscriptions; who is handed it at once."""
         found = self.durables.keep(frame, sessions, now_ns) if frame.reliable else self.durables.show(frame, sessions)
-        if self._profiles.records.is_on:
+        if self._records.is_on:
             self._note_kept(frame, sessions, found, now_ns)
         for session, _ in found:
-            if session < 0:
-                self.shared.take(session, frame, now_ns)
-        return [each for each in found if each[0] >= 0]
+            if is_brokers(session):
+                self.shared.on_group_event(session, frame, now_ns)
+        return [each for each in found if is_clients(each[0])]
 
-    def _client_had(self, session: int, frame: EventFrame, now_ns: int) -> None:
-        """A client said that it has had what was kept for it: the record of that may have gone with a former life."""
-        if self._profiles.records.is_on:
-            self._profiles.records.note(frame, What.HAD, now_ns, session=session)
-
-    def _stored(self, entry: Entry, now_ns: int) -> None:
+    def stored(self, entry: Entry, now_ns: int) -> None:
+        """An entry of the log for inboxes is on disk."""
         self.durables.stored(entry)
-        if self._profiles.records.is_on:
-            for number in entry.inboxes:  # an older inbox has the number before its subscription's
-                durable = self.durables.all.get(number) or self.durables.all.get(number + 1)
-                if durable is not None and any(inbox.number == number for inbox in durable.inboxes):
-                    self._profiles.records.note_kept(entry.frame, -durable.number, durable.name, entry.accepted_ns)
+        if self._records.is_on:
+            for durable in self.durables.receivers_of(entry):
+                self._records.note_kept(entry.frame, durable.session, durable.name, entry.accepted_ns)
 
     def _note_kept(self, frame: EventFrame, sessions: list[int], handed: list[tuple[int, int]], now_ns: int) -> None:
-        records = self._profiles.records
+        records = self._records
         for session in sessions:
-            durable = self.durables.all.get(-session)
+            durable = self.durables.all.get(durable_number(session))
             if frame.reliable and durable is not None and durable.is_here:
                 records.note_kept(frame, session, durable.name, now_ns)
             elif not frame.reliable and durable is not None and not any(each in durable.readers for each in handed):

@@ -29,12 +29,14 @@ from dataclasses import dataclass, field
 from veena.address import Address
 from veena.core.boundary import Acknowledge, Active, ClientRefused, Deliver, Effect, Subscribe
 from veena.core.client_frames import MAX_GROUP_NAME
-from veena.core.durable import Durable
+from veena.core.durable import Durable, DurableObserver
 from veena.core.durables import Durables
 from veena.core.event_frame import REDELIVERED, EventCodec, EventFrame
 from veena.core.event_id import EventKey, event_key
+from veena.core.homes import OtherHomes
 from veena.core.post import Post
 from veena.core.post_messages import Give, Join, Took
+from veena.core.session_id import is_clients
 from veena.core.settings import SECOND_NS, Settings
 from veena.core.want import Want, create_engine, make_want
 from veena.core.whereabouts import GROUP, broker_id, home_id
@@ -102,7 +104,7 @@ def group_id(name: str, want: Want) -> str:
     return f"{GROUP}{name}/{want.key.hex()[:16]}"
 
 
-class Shared:
+class Shared(DurableObserver):
     """Groups that are kept here, and clients of this broker that belong to groups."""
 
     def __init__(
@@ -112,8 +114,7 @@ class Shared:
         durables: Durables,
         post: Post,
         effects: list[Effect],
-        is_kept_elsewhere: Callable[[str, int], bool],
-        is_told_elsewhere: Callable[[str], bool],
+        elsewhere: OtherHomes,
         is_ready: Callable[[int], bool],
         new_version: Callable[[int], int],
         now_ns: int,
@@ -123,8 +124,7 @@ class Shared:
         self._durables = durables
         self._post = post
         self._effects = effects
-        self._is_kept_elsewhere = is_kept_elsewhere
-        self._is_told_elsewhere = is_told_elsewhere
+        self._elsewhere = elsewhere
         self._is_ready = is_ready
         self._new_version = new_version
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
@@ -184,9 +184,9 @@ class Shared:
 
     def _patience_ns(self, group: str, now_ns: int) -> int:
         """How long to wait for an answer before the group is kept here."""
-        if not self._is_kept_elsewhere(group, now_ns):
+        if not self._elsewhere.may_exist(group, now_ns):
             return 0
-        return LOST_NS if self._is_told_elsewhere(group) else GONE_NS
+        return LOST_NS if self._elsewhere.is_announced(group) else GONE_NS
 
     def _make(self, member: _Membership, now_ns: int) -> None:
         """Keep the group here."""
@@ -319,7 +319,7 @@ class Shared:
                 group.level = each.level
                 for member in group.members:
                     self._confirm(group, member, now_ns)
-        return [each for each in found if each.session >= 0]
+        return [each for each in found if is_clients(each.session)]
 
     def _part(self, group: _Group, member: Member, now_ns: int) -> None:
         """A member is gone: what it had is for others."""
@@ -335,7 +335,7 @@ class Shared:
             group.empty_ns = now_ns
         self._deal(group, now_ns)
 
-    def take(self, session: int, frame: EventFrame, now_ns: int) -> None:
+    def on_group_event(self, session: int, frame: EventFrame, now_ns: int) -> None:
         """An event for a group that is kept here. One that is best effort is for who is there, and not waited for."""
         group = self._by_session[session]
         if frame.reliable:
@@ -375,7 +375,7 @@ class Shared:
         self._durables.handing.acknowledge(group.durable, keys, now_ns)
         self._deal(group, now_ns)
 
-    def left(self, durable: Durable, now_ns: int) -> None:
+    def on_left(self, durable: Durable, now_ns: int) -> None:
         """A group went to another home: its members here ask for it there."""
         group = self._groups.pop(durable.client_id, None)
         if group is not None:

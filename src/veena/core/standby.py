@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from veena.address import Address
 from veena.core.boundary import Subscribe
 from veena.core.disk import STANDBY, Disk, Entry, Forgotten, Reached, Registered
-from veena.core.durable import Durable, Key, remember
+from veena.core.durable import Durable, DurableObserver, Key, remember
 from veena.core.durables import Durables, KeepsEvents
 from veena.core.event_frame import EventCodec
 from veena.core.event_id import EventKey, event_key
@@ -101,7 +101,7 @@ class _Office:
     end_ns: int | None = None
 
 
-class Standbys:
+class Standbys(DurableObserver):
     """The subscriptions that one broker stands by for."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Standbys:
             return
         start = self._log.next_offset
         if record is None:
-            number = -self._durables.new_session()
+            number = self._durables.new_number()
             record = records[message.client, message.name] = _Record(
                 number, origin, message.client, message.name, message.engine, constraint, message.scope,
                 message.version, engine, start, start,
@@ -311,7 +311,7 @@ class Standbys:
         """After this everybody has written down what came for one who is absent, and it has come here."""
         return self._settings.absent_after_ns + self._settings.merge_ns + self._settings.arrive_ns // 2
 
-    def active(self, durable: Durable, now_ns: int) -> None:
+    def on_active(self, durable: Durable, now_ns: int) -> None:
         """Everybody knows that it is wanted here: what comes from now on comes by itself."""
         for home, office in self._offices.items():
             record = self._homes.get(home, {}).get(durable.key)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from veena.address import Address
 from veena.core.disk import Entry
-from veena.core.durable import LEFT, Durable, Key
+from veena.core.durable import Durable, DurableObserver, Key, State
 from veena.core.durables import Durables
 from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.event_id import EventKey, event_key
@@ -43,7 +43,7 @@ from veena.core.post_messages import (
     Standby,
     StandDown,
 )
-from veena.core.roaming import Roaming
+from veena.core.router import Router
 from veena.core.settings import READ_BATCH, SECOND_NS, Settings
 from veena.core.want import make_want
 from veena.core.whereabouts import GROUP, broker_id, everybody_id
@@ -71,7 +71,7 @@ class _Waiting:
     flights: list[Flight] = field(default_factory=list)
 
 
-class StandbyTelling:
+class StandbyTelling(DurableObserver):
     """The home's side; one a broker."""
 
     def __init__(
@@ -80,9 +80,9 @@ class StandbyTelling:
         settings: Settings,
         cluster: Callable[[], list[Address]],
         durables: Durables,
-        roaming: Roaming,
         post: Post,
         origin: Origin,
+        router: Router,
         reader: LogReader,
     ) -> None:
         self._host = host
@@ -93,6 +93,7 @@ class StandbyTelling:
         self._durables = durables
         self._post = post
         self._origin = origin
+        self._router = router
         self._reader = reader
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: Who stands by, and since when it is out of reach.
@@ -113,16 +114,7 @@ class StandbyTelling:
         self._reads = 0
         #: The event that is being dealt with.
         self.cause: EventKey | None = None
-        #: Called with flights whose duties here are done.
-        self.done: Callable[[list[Flight], int], None] = lambda flights, now_ns: None
-        durables.on_saved = self._saved
-        durables.on_removed = self._removed
-        roaming.on_ended = self._was_ended
         post.deals_with(Renew, self._on_renew)
-        if self._holds:
-            durables.on_kept = self._kept
-            durables.handing.on_settled = self._is_settled
-            roaming.on_sent = self._sent
         for durable in durables.here.values():
             if _is_told(durable):
                 self.present = self.present or durable.to
@@ -130,19 +122,19 @@ class StandbyTelling:
 
     # --- subscriptions ---
 
-    def _saved(self, durable: Durable) -> None:
+    def on_saved(self, durable: Durable) -> None:
         if not _is_told(durable):
             return
         if durable.is_here:
             self._changed[durable.key] = None
-        elif durable.state == LEFT:
-            self._removed(durable)
+        elif durable.state is State.LEFT:
+            self.on_removed(durable)
 
-    def _removed(self, durable: Durable) -> None:
+    def on_removed(self, durable: Durable) -> None:
         if _is_told(durable) and durable.key not in self._durables.here:
             self._ended[durable.key] = None
 
-    def _was_ended(self, message: Deleted, now_ns: int) -> None:
+    def on_ended_elsewhere(self, message: Deleted, now_ns: int) -> None:
         """Somebody may have taken this broker's place meanwhile: then nobody else tells that one. It passes this on in
         its turn, and whoever keeps nothing of the kind does not."""
         if self.present is not None:
@@ -176,7 +168,7 @@ class StandbyTelling:
     def _stand(self, durable: Durable, afresh: bool, now_ns: int) -> None:
         if durable.to != self.present:
             durable.to = self.present
-            self._durables.set_state(durable, durable.state)
+            self._durables.save(durable)
             self._changed.pop(durable.key, None)
         want = make_want(durable.engine, durable.constraint, durable.scope)
         message = Stand(*durable.key, want.engine, want.payload, want.scope, durable.version, afresh)
@@ -266,8 +258,8 @@ class StandbyTelling:
 
     # --- events ---
 
-    def _kept(self, durables: list[Durable], frame: EventFrame, now_ns: int) -> None:
-        found = [durable for durable in durables if _is_told(durable)]
+    def on_kept(self, durables: list[Durable], frame: EventFrame, now_ns: int) -> None:
+        found = [durable for durable in durables if _is_told(durable)] if self._holds else []
         if found and self.present is not None:
             self._hold(found, frame, self.cause, now_ns)
 
@@ -284,9 +276,8 @@ class StandbyTelling:
             if self._afresh is not None and cause is None:
                 self._afresh[offset] = None
 
-    def _sent(self, durable: Durable, frame: EventFrame) -> None:
-        """An event was sent after a subscription."""
-        if _is_told(durable):
+    def on_forwarded(self, durable: Durable, frame: EventFrame) -> None:
+        if self._holds and _is_told(durable):
             self._going[durable.key] = self._going.get(durable.key, 0) + 1
             self._wait(self._origin.next_offset - 1, _Posted(self.cause, (durable.key, event_key(frame))))
 
@@ -295,8 +286,8 @@ class StandbyTelling:
         if posted.cause is not None:
             self._waiting.setdefault(posted.cause, _Waiting()).offsets[offset] = None
 
-    def _is_settled(self, durable: Durable, key: EventKey) -> None:
-        if self.present is not None and _is_told(durable):
+    def on_settled(self, durable: Durable, key: EventKey) -> None:
+        if self._holds and self.present is not None and _is_told(durable):
             self._settled.setdefault(durable.key, []).append(key)
 
     def served(self, offset: int, now_ns: int) -> None:
@@ -321,13 +312,7 @@ class StandbyTelling:
                 waiting.offsets.pop(offset, None)
                 if not waiting.offsets:
                     del self._waiting[cause]
-                    self.done(waiting.flights, now_ns)
-
-    def saved(self, flights: list[Flight], now_ns: int) -> None:
-        """The places of these are on disk here."""
-        free = [flight for flight in flights if not self.waits(flight)]
-        if free:
-            self.done(free, now_ns)
+                    self._router.delivered(waiting.flights, now_ns)
 
     def waits(self, flight: Flight) -> bool:
         """Whether an event is not safe yet; then its flight is answered for later."""

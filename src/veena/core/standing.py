@@ -6,26 +6,22 @@ This module says who is told of what; with `copies = 1` nothing of it lies in an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 from veena.core.disk import Disk
-from veena.core.durable import Durable
-from veena.core.ends import Ends
+from veena.core.durables import Durables
 from veena.core.event_frame import EventFrame
 from veena.core.event_id import event_key
+from veena.core.flight import Flight
 from veena.core.ledger import Ledger
 from veena.core.log_reader import LogReader
 from veena.core.map import NetworkMap
 from veena.core.origin import Origin
 from veena.core.orphans import Orphans
+from veena.core.post import Post
+from veena.core.roaming import Roaming
 from veena.core.router import Router
-from veena.core.sessions import Sessions
 from veena.core.settings import Settings
 from veena.core.standby import Standbys
 from veena.core.standby_telling import StandbyTelling
-
-Result = TypeVar("Result")
 
 
 class Standing:
@@ -35,53 +31,49 @@ class Standing:
         self,
         network: NetworkMap,
         settings: Settings,
-        sessions: Sessions,
+        durables: Durables,
+        roaming: Roaming,
+        post: Post,
         origin: Origin,
         router: Router,
-        ends: Ends,
         ledger: Ledger,
         reader: LogReader,
         disk: Disk,
         now_ns: int,
     ) -> None:
-        host, durables, roaming, post = network.host, sessions.durables, sessions.roaming, sessions.post
+        host = network.host
         self._me = router.me
+        #: With one copy nothing waits for another broker's disk.
+        self._holds = settings.copies == 2
         self.telling = StandbyTelling(
             host, settings, lambda: [unit for unit in network.reachable() if len(unit) == len(host) and unit != host],
-            durables, roaming, post, origin, reader,
+            durables, post, origin, router, reader,
         )  # fmt: skip
         self.standbys = Standbys(
             host, settings, lambda home: home in network.reachable(), durables, roaming, post, origin, ledger, reader,
             disk, now_ns,
         )  # fmt: skip
         self.orphans = Orphans(host, settings, origin, router, post, reader)
-        self._active = durables.on_active
-        durables.on_active = self._on_active
-        if settings.copies == 2:
-            self._served = router.duties.on_served
-            router.duties.on_served = self._on_served
-            self.telling.done = router.delivered
-            ends.on_saved, ends.waits = self.telling.saved, self.telling.waits
-            arrived, keep = ends.on_post, ends.keep
-            ends.on_post = lambda frame, now_ns: self._because(frame, lambda: arrived(frame, now_ns))
-            ends.keep = lambda frame, sessions, now_ns: self._because(frame, lambda: keep(frame, sessions, now_ns))
 
-    def _because(self, frame: EventFrame, deal: Callable[[], Result]) -> Result:
-        """Deal with an event; what is posted meanwhile, its duty waits for."""
-        self.telling.cause = event_key(frame)
-        try:
-            return deal()
-        finally:
-            self.telling.cause = None
+    # --- events ---
 
-    def _on_active(self, durable: Durable, now_ns: int) -> None:
-        self._active(durable, now_ns)
-        self.standbys.active(durable, now_ns)
+    def dealing_with(self, frame: EventFrame | None) -> None:
+        """The broker deals with this event now, or with none: its duty waits for whatever is posted meanwhile."""
+        if self._holds:
+            self.telling.cause = None if frame is None else event_key(frame)
 
-    def _on_served(self, offset: int, mask: int, now_ns: int) -> None:
-        self._served(offset, mask, now_ns)
+    def served(self, offset: int, mask: int, now_ns: int) -> None:
+        """These units (a mask) have an entry of the log: one that was posted to another broker is there."""
         if mask & ~self._me:
             self.telling.served(offset, now_ns)
+
+    def must_wait(self, flight: Flight) -> bool:
+        """Whether an event is not safe elsewhere yet; if so, its flight is answered for when it is."""
+        return self._holds and self.telling.waits(flight)
+
+    def safe(self, flights: list[Flight]) -> list[Flight]:
+        """The places of these are on disk here: those that need not wait for another disk."""
+        return [flight for flight in flights if not self.telling.waits(flight)] if self._holds else flights
 
     def reach_changed(self) -> None:
         self.telling.reach_changed()

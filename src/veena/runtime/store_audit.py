@@ -21,6 +21,7 @@ from veena.address import Address, format_address, link_level
 from veena.core.disk import Noted
 from veena.core.event_id import EventKey
 from veena.core.notes import ClientNote, EventNote, Fact, Stay, StayNote, What
+from veena.core.session_id import is_clients
 from veena.core.want import KINDS
 from veena.event import EventId
 from veena.runtime.store_records import HANDED, Change, Delivery, Hop, ProfileChange, Record
@@ -85,7 +86,7 @@ class Auditor:
             elif type(note) is EventNote:
                 key, fact = note.key, note.fact
                 mark = fact.text if fact.what is What.DELIVERED else _MARKS.get(fact.what)
-                if fact.client and fact.session >= 0 and mark is not None:
+                if fact.client and is_clients(fact.session) and mark is not None:
                     handed.setdefault((key, mark), (fact.at_ns, {}))[1][fact.client] = None
                 elif fact.what is What.SENT and self.host:
                     yield self._hop(key, fact)

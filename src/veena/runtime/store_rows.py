@@ -37,7 +37,7 @@ from veena.core.disk import (
     Unshelved,
     Write,
 )
-from veena.core.durable import ARRIVING, OPEN
+from veena.core.durable import State
 from veena.core.event_frame import BACKLOG, EventCodec, EventFrame
 from veena.core.event_id import EventKey, Place, Stream
 from veena.core.stage_boundary import Staged, StageWrite
@@ -321,9 +321,12 @@ def inboxes_of(durable: Registered) -> tuple[int, ...]:
     return (*durable.inboxes, durable.aside) if durable.aside else durable.inboxes
 
 
+_MOVING = (State.ARRIVING.value, State.OPEN.value)
+
+
 def is_moving(durable: Registered) -> bool:
     """Whether the core tells by the entries for it what has come by another way already."""
-    return durable.state in (ARRIVING, OPEN)
+    return durable.state in _MOVING
 
 
 def stream_row(stream: Stream) -> tuple[str, int, int]:
