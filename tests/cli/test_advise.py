@@ -63,7 +63,7 @@ def advise(network: Running, *arguments: str) -> Any:
 
 
 def test_the_fleet_grows_a_broker_and_clients_roam_to_it(network: Running) -> None:
-    """FUT-06, FUT-07, FIX-32: what is proposed is carried out, and nothing is lost or comes twice."""
+    """FUT-06, FUT-07, GUA-11, FUT-10, FIX-32: what is proposed is carried out, and nothing is lost or comes twice."""
     with ExitStack() as stack:
         boston = [
             stack.enter_context(
@@ -105,7 +105,7 @@ def test_the_fleet_grows_a_broker_and_clients_roam_to_it(network: Running) -> No
 
 
 def test_links_come_and_go_while_brokers_run(network: Running) -> None:
-    """FUT-09: a link more, a link less; none without which the network would fall apart."""
+    """FUT-09, GUA-11, FUT-10: a link more, a link less; none without which the network would fall apart."""
     control = FleetControl(network.control)
     if "boston.1" not in network.urls:
         network.urls["boston.1"] = asyncio.run(control.add_broker("boston.1", ("syracuse.1",)))

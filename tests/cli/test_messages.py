@@ -90,7 +90,7 @@ def test_a_line_is_published_when_it_comes(url: str) -> None:
 
 
 def test_a_durable_subscription_keeps_what_comes(url: str) -> None:
-    """FLT-05, CLI-07: subscribe, go, publish, come back."""
+    """FLT-05, CLI-07, GUA-08: subscribe, go, publish, come back."""
     wanted = ("sub", "--url", url, "-t", "kept", "--durable", "mine", "--client-id", "alice")
     assert veena(*wanted, "--timeout", "0.5").code == 0
     lines(url, "kept", b"1\n2\n3\n")  # best effort: not kept

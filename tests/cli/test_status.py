@@ -195,7 +195,6 @@ def test_check_looks_at_the_store_and_repairs_it(tmp_path: Path) -> None:
 
 
 def test_a_quota_is_checked_and_what_it_refused_is_shown(tmp_path: Path) -> None:
-    """AGG-07."""
     config = tmp_path / "b.toml"
     text = '[broker]\nlisten = ["veena://127.0.0.1:0"]\n[limits]\nbroker_constraints = {}\n'
     config.write_text(text.format(0))

@@ -170,7 +170,7 @@ def test_a_want_that_went_and_came_back_is_acknowledged_for_its_new_row(fix2: Li
 
 
 def test_many_subscriptions_of_few_wants_cost_a_state_a_want() -> None:
-    """AGG-01, ACT-05: the state is the want's, and a later subscriber has it at once."""
+    """ACT-05: the state is the want's, and a later subscriber has it at once."""
     listening = Listening(two_clusters())
     a3 = listening.at("S.C.a.3")
     for session in range(500):

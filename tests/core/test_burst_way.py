@@ -156,7 +156,7 @@ def test_bursts_and_single_events_come_to_the_same(network: Network, seed: int) 
 
 
 def test_a_burst_crosses_a_link_as_one_frame(network: Network) -> None:
-    """PRF-09: whatever the number of events and of receivers beyond it."""
+    """Whatever the number of events and of receivers beyond it."""
     mesh = Mesh(network, Random(1))
     far = max(READERS, key=lambda session: sum(a != b for a, b in zip(mesh.places[session], mesh.home, strict=True)))
     mesh.wants(far, 1, "quotes")

@@ -253,7 +253,7 @@ def test_what_only_lingers_is_acknowledged_anew() -> None:
 
 
 def test_a_topic_costs_a_broker_few_bytes() -> None:
-    """AGG-01: all offices of a broker have one table, and the engines hold the same text."""
+    """All offices of a broker have one table, and the engines hold the same text."""
     found, count = profiles(), 3000
     found.map_changed(0)
     found.client(ClientUp(1, "alice"), 0)

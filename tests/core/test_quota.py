@@ -1,4 +1,4 @@
-"""How many distinct constraints a broker and a unit may tell: who is refused, and who never is (AGG-07, GUA-06)."""
+"""How many distinct constraints a broker and a unit may tell: who is refused, and who never is."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def ranges(low: int, high: int) -> tuple[str, str]:
 
 
 def test_what_would_be_one_more_is_refused_and_nothing_changes() -> None:
-    """AGG-07, PRF-11: the reason names limit, value and remedy; who was there before keeps what he has."""
+    """The reason names limit, value and remedy; who was there before keeps what he has."""
     bench = Bench(broker=2)
     assert bench.subscribe("a") and bench.subscribe("b")
     before = bench.found.statistics()
@@ -104,7 +104,7 @@ def test_what_would_be_one_more_is_refused_and_nothing_changes() -> None:
 
 
 def test_what_makes_no_difference_is_always_let_in() -> None:
-    """AGG-06, AGG-07: the same again, of another client too, and what a wider one covers: a selector of its topic, a
+    """The same again, of another client too, and what a wider one covers: a selector of its topic, a
     narrower range, a smaller scope."""
     bench = Bench(broker=2)
     bench.found.client(ClientUp(2, "bob"), 0)
@@ -119,7 +119,7 @@ def test_what_makes_no_difference_is_always_let_in() -> None:
 
 
 def test_one_that_covers_others_takes_their_place() -> None:
-    """AGG-07: a wider one instead of several is what a refusal advises."""
+    """A wider one instead of several is what a refusal advises."""
     bench = Bench(broker=2)
     assert bench.subscribe(("q", "x = 1"), engine="selector") and bench.subscribe(("q", "x = 2"), engine="selector")
     assert not bench.subscribe("c")
@@ -151,7 +151,7 @@ def test_who_goes_makes_room() -> None:
 
 
 def test_what_was_covered_climbs_whatever_the_quota_says() -> None:
-    """AGG-07: nobody loses what was acknowledged; nothing new is let in until there are fewer again."""
+    """Nobody loses what was acknowledged; nothing new is let in until there are fewer again."""
     bench = Bench(broker=2)
     wide = bench.subscribe("q")
     narrow = [bench.subscribe(("q", f"x = {number}"), engine="selector") for number in range(4)]
@@ -199,7 +199,7 @@ def test_where_the_quota_is_used_up_nonsense_is_refused_as_ever(engine: str, con
 
 
 def test_what_would_be_displaced_is_what_adding_displaces() -> None:
-    """AGG-07: compared as far as adding compares."""
+    """Compared as far as adding compares."""
     wants = [make_want("selector", ranges(low, low + width), 4) for low in range(4) for width in range(3)]
     wants += [make_want("topic", "q", 4), make_want("topic", "other", 4), make_want("topic", "q", 2)]
     seen: dict[int | None, None] = {}
@@ -240,7 +240,7 @@ def test_a_scope_counts_as_far_as_it_goes() -> None:
 
 
 def test_what_the_cluster_has_is_let_in() -> None:
-    """AGG-06, AGG-07: told of another broker of it; a topic stands for its selectors, a scope for smaller ones."""
+    """Told of another broker of it; a topic stands for its selectors, a scope for smaller ones."""
     bench = Bench(unit=2)
     bench.hear((0, 0, 0), make_want("topic", "a", 4), 1)
     bench.hear((0, 0, 0), make_want("tags", "make=Ford", 3), 2)
@@ -257,7 +257,7 @@ def test_what_the_cluster_has_is_let_in() -> None:
 
 
 def test_the_speaker_of_a_cluster_sees_what_covers_what() -> None:
-    """AGG-07: it has compared the wants of all its brokers."""
+    """It has compared the wants of all its brokers."""
     bench = Bench(unit=1)
     bench.hear((0, 0, 0, 5), make_want("selector", ranges(0, 9), 4), 1)
     bench.run()
@@ -315,7 +315,7 @@ def test_what_was_let_in_counts_before_the_unit_has_told_it() -> None:
 
 
 def test_what_the_unit_never_tells_is_not_waited_for_for_ever() -> None:
-    """AGG-07: somebody else's wider one covers it there."""
+    """Somebody else's wider one covers it there."""
     bench = Bench(unit=3)
     assert bench.subscribe("t0") and bench.subscribe("t1") and bench.subscribe("t2")
     assert not bench.subscribe("t3")
@@ -358,7 +358,7 @@ def test_a_quota_of_nothing_is_a_mistake(name: str) -> None:
 
 
 def test_unit_quota_in_a_network() -> None:
-    """AGG-07, GUA-06: a cluster of two brokers and its neighbour. What one broker of it took is not there for the
+    """A cluster of two brokers and its neighbour. What one broker of it took is not there for the
     other; the neighbour is bounded by the super-cluster; events go on as before."""
     brokers = ["S.C.a.1", "S.C.a.2", "S.C.b.3"]
     network = make_network("quota", brokers, [("S.C.a.1", "S.C.a.2"), ("S.C.a.2", "S.C.b.3")])

@@ -86,7 +86,7 @@ def test_the_engine_is_not_for_subscribers() -> None:
 
 
 def test_ids_cover_nothing_but_themselves() -> None:
-    """AGG-07: a crowd of reachable clients is told one by one, without comparing each with each."""
+    """A crowd of reachable clients is told one by one, without comparing each with each."""
     assert not covers(reach_want("alice", 4), reach_want("bob", 4))
     assert covers(reach_want("alice", 4), reach_want("alice", 3))
     assert not covers(make_want("topic", "alice", 4), reach_want("alice", 4))

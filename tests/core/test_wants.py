@@ -162,7 +162,7 @@ def test_digests_merge_into_their_union() -> None:
 
 
 def test_a_topic_that_was_packed_in_another_way_is_told_on_as_it_came() -> None:
-    """AGG-01: its key is the hash of its bytes, and whoever hears of it compares them."""
+    """Its key is the hash of its bytes, and whoever hears of it compares them."""
     usual, wasteful = b"\xa6quotes", b"\xd9\x06quotes"
     wants = [keyed_want(TOPIC, payload, 4) for payload in (usual, wasteful)]
     assert [want.payload for want in wants] == [usual, wasteful]

@@ -419,7 +419,7 @@ def test_arbitrary_sections_raise_nothing_else(section: bytes) -> None:
 
 
 def test_an_event_in_a_datagram_is_small() -> None:
-    """TRN-02: 1,200 bytes with everything, so that no path cuts it up."""
+    """1,200 bytes with everything, so that no path cuts it up."""
     room = MAX_EVENT_DATAGRAM - len(CODEC.encode_event(Event(integer=1, event_id=ID, timestamp_ns=0), 1))
     fits, too_long = (
         CODEC.encode_event(Event(integer=1, event_id=ID, timestamp_ns=0, body=b"v" * size), 3)

@@ -195,4 +195,5 @@ def test_the_experiment_draws_its_figures(tmp_path: Path, monkeypatch: pytest.Mo
         assert (tmp_path / f"figure-{figure['figure']:02d}.png").stat().st_size > 1_000
     assert len(report["figures"][2]["us"]) == 10
     assert "Python" in report["machine"]
-    assert "below_a_millisecond" in report["claims"]
+    slowest = max(max(curve) for figure in report["figures"][:3] for curve in figure["us"].values())
+    assert report["claims"]["below_a_millisecond"] is (slowest < 1_000), "the claim is judged by what was measured"

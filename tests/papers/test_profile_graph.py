@@ -116,12 +116,13 @@ def test_no_event_satisfies_halves_of_two_profiles() -> None:
 
 
 def test_gaps_are_free() -> None:
-    """PGR-01, PGR-03, AMB-26: {a3 = 7} matches whatever a1 and a2 are, and whatever comes after."""
+    """PGR-01, PGR-03, AMB-26: {a3 = 7} matches whatever a1 and a2 are, whatever comes after, and without them too."""
     engine = matching.create("tags")
     engine.add(1, "a3=7", 1)
     engine.add(2, "a1=1,a2=2", 2)
     assert engine.match(Event(tags="a1=1,a2=2,a3=7,a4=0,a5=0,a6=0")) == [1, 2]
     assert engine.match(Event(tags="a1=5,a2=2,a3=7")) == [1]
+    assert engine.match(Event(tags="a3=7")) == [1], "a gap is no condition: the attribute need not be there"
 
 
 def _many(profiles: int, seed: int = 1) -> Engine:

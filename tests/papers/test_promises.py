@@ -111,7 +111,7 @@ def test_memory_does_not_depend_on_the_sets_of_recipients() -> None:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="asks Linux which sockets a process has")
 def test_only_ordinary_sockets_are_used(tmp_path: Path) -> None:
-    """GUA-10: two brokers with a link, a publisher and a subscriber; nothing but TCP, and pairs inside a process."""
+    """GUA-10: links and clients use TCP, the only transport between processes today, and ask nothing of routers."""
     network = tmp_path / "two.toml"
     network.write_text(
         '[network]\nname = "two"\n[[broker]]\naddress = "S.C.c.1"\n[[broker]]\naddress = "S.C.c.2"\n'

@@ -34,7 +34,7 @@ between = ["a.2", "b.4"]
 
 
 def test_kills_cuts_and_roaming_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    """I1, I5, FLT-01, CLI-04: durable subscribers roam while brokers are killed and a link is cut."""
+    """I1, I5, FLT-01, TOP-16, CLI-04: durable subscribers roam while brokers are killed and a link is cut."""
     plan = Plan(seconds=4, per_second=100, publishers=2, subscribers=8, roamers=2, kills=2, cuts=1, match_percent=50)
     outcome = asyncio.run(Chaos(parse_network(SITES), tmp_path, plan).run())
     assert outcome.is_sound, outcome.faults

@@ -128,8 +128,7 @@ def test_two_devices_of_one_client_each_get_an_event_once() -> None:
 
 
 def test_the_same_client_anywhere_receives_the_same() -> None:
-    """CLI-04, CLI-07, GUA-08: location transparent; an offline durable subscriber receives later, publishers know
-    nobody."""
+    """CLI-04: a client receives the same wherever it attaches."""
 
     async def scenario() -> None:
         async with two_sites() as (one, other), one.client("writer") as writer:

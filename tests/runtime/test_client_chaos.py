@@ -39,7 +39,7 @@ async def _read(subscription: Subscription, got: list[Event]) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_is_lost_and_nothing_comes_twice(seed: int) -> None:
-    """CLI-03, CLI-05, FLT-05, I5: publisher and durable readers roam between two brokers that come and go."""
+    """CLI-03, CLI-05, FLT-05, QOS-01, I5: publisher and durable readers roam between two brokers that come and go."""
 
     async def scenario() -> None:
         chance = Random(seed)

@@ -195,7 +195,7 @@ def test_unacknowledged_events_come_again_with_a_mark() -> None:
 
 
 def test_unacknowledged_events_survive_the_broker() -> None:
-    """FLT-05: after a crash of the broker the acknowledged ones stay acknowledged: the client shows them."""
+    """FLT-05, PRF-09: after a crash of the broker the acknowledged ones stay acknowledged: the client shows them."""
 
     async def scenario() -> None:
         async with Site() as site, site.client("writer") as writer, site.client("worker") as worker:

@@ -68,7 +68,7 @@ def test_every_fault_is_named_with_its_line() -> None:
 
 
 def test_quotas_reach_the_core() -> None:
-    """AGG-07: large by default, and each under its own name; what cannot be is named with its line and what can."""
+    """Large by default, and each under its own name; what cannot be is named with its line and what can."""
     default, given = load_config().settings(), parse_config(QUOTAS.format(7, 9)).settings()
     assert (default.max_broker_constraints, default.max_unit_constraints) == (125_000, 400_000)
     assert (given.max_broker_constraints, given.max_unit_constraints) == (7, 9)

@@ -103,7 +103,7 @@ def test_load_is_the_larger_part_of_what_is_served_well() -> None:
 
 
 def test_the_network_that_a_client_comes_from_decides() -> None:
-    """IOP-06, over sockets: two clients of two networks are sent to the brokers of two sites."""
+    """IOP-06, FUT-04, over sockets: two clients of two networks are sent to the brokers of two sites."""
 
     async def question_from(ip: str, url: str) -> list[str]:
         host, port = url.removeprefix("veena://").split(":")

@@ -48,7 +48,7 @@ address = "SSC-A.SC-1.c.4"
 
 [[link]]
 between = ["SSC-A.SC-1.c.6", "SSC-A.SC-1.c.4"]
-transport = "udp"
+transport = "tls"
 delay_ms = 2.5
 """
 
@@ -60,7 +60,7 @@ def test_a_file_becomes_a_network() -> None:
     # Numbers follow the order of appearance: 6 comes first and is broker 0.
     assert [broker.address for broker in network.brokers] == [(0, 0, 0, 0), (0, 0, 0, 1)]
     assert network.brokers[0].listen == ("tcp://127.0.0.1:7706",)
-    assert network.links == (LinkEntry((0, 0, 0, 0), (0, 0, 0, 1), 0, "udp", 2.5),)
+    assert network.links == (LinkEntry((0, 0, 0, 0), (0, 0, 0, 1), 0, "tls", 2.5),)
     assert network.labels.unit("SSC-A.SC-1.c.4") == (0, 0, 0, 1)
 
 
@@ -105,8 +105,10 @@ CASES = [
     ("a misspelt key", "transport", "transprot", "line 15, [[link]] 1", "'transprot'", "did you mean transport?"),
     ("a misspelt table", "[[link]]", "[[lnik]]", "line 13, the file", "'lnik'", "did you mean link?"),
     ("a misspelt head", "fanout", "fanuot", "line 4, [network]", "'fanuot'", "did you mean fanout?"),
-    ("a transport", '"udp"', '"pigeon"', "line 15, [[link]] 1", "'pigeon'", "tcp, udp"),
-    ("a transport's type", '"udp"', "7", "line 15, [[link]] 1", "transport is 7", "tcp, udp"),
+    ("a transport", '"tls"', '"pigeon"', "line 15, [[link]] 1", "'pigeon'", "write one of tcp, tls, ws, memory"),
+    ("a transport's type", '"tls"', "7", "line 15, [[link]] 1", "transport is 7", "write one of tcp, tls"),
+    ("datagrams", '"tls"', '"udp"', "line 15, [[link]] 1", "is 'udp'", "there is no UDP transport; write one of tcp"),
+    ("their door", "tcp://127", "udp://127", "line 8, [[broker]] 1", "ws, memory; there is no UDP transport", "7700"),
     ("a delay", "2.5", "-1", "line 16, [[link]] 1", "delay_ms is -1", "0 to 60000"),
     ("no delay", "2.5", "nan", "line 16, [[link]] 1", "delay_ms is nan", "0 to 60000"),
     ("a true delay", "2.5", "true", "line 16, [[link]] 1", "delay_ms is True", "0 to 60000"),

@@ -95,8 +95,9 @@ def test_a_broker_that_cannot_start_is_named(tmp_path: Path) -> None:
 
 def test_what_cannot_be_run_here_is_said(tmp_path: Path) -> None:
     file = tmp_path / "n.toml"
-    file.write_text(NETWORK.replace('"ws"', '"udp"'))
-    outcome = command("network", "up", str(file))
-    assert outcome.code == 2 and "udp" in outcome.err
+    for transport, told in (("memory", "use one of tcp, ws"), ("udp", "there is no UDP transport")):
+        file.write_text(NETWORK.replace('"ws"', f'"{transport}"'))
+        outcome = command("network", "up", str(file))
+        assert outcome.code == 2 and transport in outcome.err and told in " ".join(outcome.err.split()), outcome.err
     file.write_text(NETWORK.replace('[[link]]\nbetween = ["y.c.5", "x.b.4"]\n', ""))
     assert command("network", "up", str(file)).code == 2

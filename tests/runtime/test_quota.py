@@ -1,4 +1,4 @@
-"""Quotas of constraints as applications and operators meet them: real brokers, real sockets (AGG-07)."""
+"""Quotas of constraints as applications and operators meet them: real brokers, real sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from veena.runtime.node import Node
 
 
 def test_a_client_is_told_why_and_what_was_there_goes_on(wording: Wording) -> None:
-    """AGG-06, AGG-07: the reason names limit, value and remedy; room that is made can be used."""
+    """The reason names limit, value and remedy; room that is made can be used."""
 
     async def scenario() -> None:
         text_of = '[broker]\nlisten = ["veena://127.0.0.1:0"]\n[limits]\nbroker_constraints = 2\n'
@@ -50,7 +50,7 @@ def test_a_client_is_told_why_and_what_was_there_goes_on(wording: Wording) -> No
 
 
 def test_a_cluster_is_full_for_all_its_brokers() -> None:
-    """AGG-07: what another broker of it has is there to be shared, and nothing else."""
+    """What another broker of it has is there to be shared, and nothing else."""
 
     async def scenario() -> None:
         settings = {"limits": {"unit_constraints": 2}}

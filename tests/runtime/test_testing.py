@@ -119,7 +119,7 @@ def test_a_killed_broker_keeps_its_disk_and_its_port() -> None:
 
 
 def test_what_is_cut_hears_nothing_until_it_is_healed() -> None:
-    """Two clusters apart, by unit; events wait and come over in order."""
+    """ERP-16, FLT-06: two clusters apart, by unit: both go on inside; events wait and come over in order."""
 
     async def main() -> None:
         async with (
@@ -128,9 +128,13 @@ def test_what_is_cut_hears_nothing_until_it_is_healed() -> None:
             veena.connect(net.url("rome.1"), client_id="writer") as writer,
         ):
             wanted = await reader.subscribe(topic="t")
+            at_home, abroad = await writer.subscribe(topic="t"), await reader.subscribe(topic="local")
             await net.cut("paris", "rome")
             for number in range(5):
                 await writer.publish(topic="t", body=b"%d" % number, reliable=True)
+                assert text(await at_home.next(PATIENCE_S)) == str(number)
+            await reader.publish(topic="local", body=b"here", reliable=True)
+            assert text(await abroad.next(PATIENCE_S)) == "here"
             with pytest.raises(TimedOut):
                 await wanted.next(0.3)
             await net.heal("paris", "rome")

@@ -70,7 +70,7 @@ def test_sizes_are_bounded() -> None:
 
 
 def test_the_adapter_is_short_and_runs(url: str) -> None:
-    """DIS-23: any iterative program comes onto the mesh in at most 30 lines; others find it and see its field."""
+    """DIS-23, DIC-04: any iterative program comes onto the mesh in at most 30 lines; others see it under its name."""
     assert len(EXAMPLE.read_text().splitlines()) <= MAX_LINES
     with veena.blocking.connect(url, client_id="alice") as alice:
         seen = alice.subscribe(constraint="$domain_name == 'heat' and $type_name == 'Monitoring'")

@@ -68,7 +68,7 @@ async def _complete_answer(client: veena.Client, asked: dict[str, Any], matched:
 
 
 def test_the_archive_answers_as_the_network_did(spark: SparkSession, tmp_path: Path) -> None:
-    """DSC-04: SQL and XPath, order and limit, realm and scope, values with their types."""
+    """DSC-04, ORD-02: SQL and XPath, order and limit, realm and scope, values with their types."""
     live = asyncio.run(_offer(tmp_path))
     for asked, answer in zip(ASKED, live, strict=True):
         stored = query(spark, tmp_path, **asked)

@@ -112,7 +112,7 @@ def test_the_summary_counts_first_deliveries_of_clients_events(found: Analysis) 
 
 
 def test_latency_is_told_by_match_rate_size_and_hops(found: Analysis) -> None:
-    """EXP-08, EXP-19: a cell a match rate, publish rate and size; latency rises with hops."""
+    """EXP-08, EXP-19, ORD-02: a cell a match rate, publish rate and size; latency rises with hops."""
     by_match = {
         share: [ms for s, _, ms in expected() if len(WANTED[s]) == count]
         for share, count in ((25, 1), (50, 2), (100, 4))

@@ -52,7 +52,7 @@ def test_a_network_without_faults_is_clean(archive: Path, spark: SparkSession) -
 
 
 def test_every_planted_fault_is_named(recorded: Tables, spark: SparkSession, tmp_path: Path) -> None:
-    """Missing, twice, spurious, out of order, to two of a group, into a unit that nobody asked for."""
+    """ORD-02: missing, twice, spurious, out of order, to two of a group, into a unit that nobody asked for."""
     plant = with_every_fault(recorded)
     result = audit(spark, str(write_archive(plant.tables, tmp_path)))
     named = {(each.kind, each.event, each.client) for each in result.violations}

@@ -125,7 +125,7 @@ def pairs_of(frame: DataFrame) -> list[tuple[int, int]]:
 @settings(max_examples=4, suppress_health_check=list(HealthCheck), database=None)
 @given(profile_lists(), st.lists(EVENTS, min_size=40, max_size=80))
 def test_every_verdict_is_the_broker_s(spark: SparkSession, profiles: list[Profile], events: list[Event]) -> None:
-    """ORD-04, MAT-02, DST-06: profiles and events of all engines in one job, by joins and by engines alone."""
+    """ORD-02, ORD-04, MAT-02, DST-06: profiles and events of all engines in one job, by joins and by engines alone."""
     chosen = profile_set(profiles)
     frame = frame_of(spark, events)
     assert pairs_of(match(frame, chosen)) == sorted(expected_pairs(profiles, events))

@@ -60,7 +60,7 @@ def of_brokers(directory: Path, client: str, kind: Kind) -> list[EventId]:
 
 
 def test_the_archive_gives_what_brokers_give(past: tuple[Path, Path, datetime], spark: SparkSession) -> None:
-    """DIS-07: both lists, in order, wherever the client was."""
+    """DIS-07, ORD-02: both lists, in order, wherever the client was."""
     directory, archive, between = past
     for client, kind, count in (("ann", "consumed", 4), ("ann", "produced", 2), ("pub", "produced", 8)):
         rows = history(spark, str(archive), client, kind).collect()  # type: ignore[arg-type]

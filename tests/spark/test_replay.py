@@ -83,6 +83,7 @@ def of_topic(originals: Rows, topic: str) -> Rows:
 def test_a_replay_says_what_was_said_in_order_and_once(
     spark: SparkSession, network: Network, archive: Path, originals: Rows
 ) -> None:
+    """ORD-02: what Spark selects is what a plain loop over the published events selects."""
     expected = of_topic(originals, "quotes")
     with reading(network, "quotes") as found:
         report = replay(spark, archive, QUOTES, network.url(), run="once")

@@ -74,7 +74,7 @@ def report(spark: SparkSession) -> Report:
 
 
 def test_spark_counts_what_the_simulator_counts(report: Report) -> None:
-    """EXP-21, EXP-22: crossings by interest beside flooding, and hops."""
+    """EXP-21, EXP-22, ORD-02: crossings by interest beside flooding, and hops."""
     network = generate(FANOUT**LEVELS, SEED, LEVELS, cluster=FANOUT)
     shape, view = shape_of(network), WholeView(network)
     addresses = sorted(broker.address for broker in network.brokers)

@@ -53,7 +53,7 @@ def _check(spark: SparkSession, profiles: list[Profile], events: list[Event]) ->
 
 @pytest.mark.parametrize("engine", matching.names())
 def test_the_benchmark_s_workloads_match_on_spark_as_in_the_engine(spark: SparkSession, engine: str) -> None:
-    """EXP-37, EXP-30: every workload of `veena bench matching`, pair by pair and destination by destination."""
+    """EXP-37, EXP-30, ORD-02: every workload of `veena bench matching`, pair by pair and destination by destination."""
     draws = [(each.engine, each.constraint, each.event) for each in find(engine, None)]
     _check(spark, *_drawn(draws))
 

@@ -59,7 +59,9 @@ __all__ = [
 ]
 
 #: What a link can run over.
-TRANSPORTS = ("tcp", "udp", "tls", "ws", "memory")
+TRANSPORTS = ("tcp", "tls", "ws", "memory")
+#: The papers speak of UDP, so people write it. They learn that there is none before anything is started.
+NO_UDP = "there is no UDP transport"
 #: A million brokers with three links each take about 200 MB; what is larger is no network file.
 MAX_FILE_BYTES = 512 * 1024 * 1024
 #: A minute one way is beyond any link on this planet, and beyond every time-out.
@@ -309,7 +311,8 @@ def _link(table: _Table, addresses: Mapping[str, Address]) -> LinkEntry:
         raise table.fault("between", f"links broker {ends[0]!r} to itself", "name two different brokers")
     transport = table.values.get("transport", DEFAULT_TRANSPORT)
     if not isinstance(transport, str) or transport not in TRANSPORTS:
-        remedy = f"write one of {', '.join(TRANSPORTS)}" + _suggestion(transport, TRANSPORTS)
+        missing = f"{NO_UDP}; " if transport == "udp" else ""
+        remedy = f"{missing}write one of {', '.join(TRANSPORTS)}" + _suggestion(transport, TRANSPORTS)
         raise table.fault("transport", f"transport is {_shown(transport)}", remedy)
     delay = table.values.get("delay_ms", 0)
     if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay <= MAX_DELAY_MS:
@@ -328,7 +331,8 @@ def _listen_problem(listen: object) -> str | None:
         if not found:
             return f"listen has {_shown(url)}, which is no transport://host:port"
         if found[1] not in TRANSPORTS:
-            return f"listen has transport {found[1]!r}, which is none of {', '.join(TRANSPORTS)}"
+            missing = f"; {NO_UDP}" if found[1] == "udp" else ""
+            return f"listen has transport {found[1]!r}, which is none of {', '.join(TRANSPORTS)}{missing}"
         if int(found[3]) > 65535:
             return f"listen has port {found[3]}, beyond 65535"
     return None
