@@ -107,14 +107,19 @@ class Events:
             network, settings, sessions.durables, sessions.roaming, sessions.post, self.origin, self.router, ledger,
             self.reader, disk, now_ns,
         )  # fmt: skip
+        self._next_look_ns = 0
+        self._connect_parts()
+
+    def _connect_parts(self) -> None:
+        """Give the parts what they need of parts that were made after them."""
+        sessions = self.sessions
         # They are told in this order; nobody was told of anything before.
         observers = (sessions.roaming, sessions.shared, self.standing.telling, self.standing.standbys)
         sessions.durables.observers.extend(observers)
-        if settings.copies == 2:
+        if self._settings.copies == 2:
             self.router.duties.observers.append(self.standing.served)
-        self._next_look_ns = 0
         self.router.looks_again = self._looks_again
-        self.router.may_enter = profiles.leases.may_enter
+        self.router.may_enter = self._profiles.leases.may_enter
         self.kept_copies.acknowledge = self.router.duties.acknowledge
         self.kept_copies.adopt = self.origin.adopt
 
