@@ -36,7 +36,7 @@ from veena.core.client_frames import (
 from veena.core.event_id import Place, Stream
 from veena.core.frames import Frame
 from veena.core.wire import Decoder, encode
-from veena.core.wire_header import HEADER
+from veena.core.wire_header import HEADER, HEADER_SIZE, VERSION
 from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError
 
 EXAMPLES: list[Frame] = [
@@ -115,7 +115,7 @@ def test_rules_between_fields_are_kept(kind: type[Frame], fields: tuple[object, 
 def raw(kind: type[Frame], fields: tuple[object, ...]) -> bytes:
     number = next(number for number, each in wire.KINDS.items() if each is kind)
     payload = msgspec.msgpack.encode(fields)
-    return HEADER.pack(16 + len(payload), 1, number, 0, 0) + payload
+    return HEADER.pack(HEADER_SIZE + len(payload), VERSION, number, 0, 0) + payload
 
 
 def test_runs_that_claim_too_much_are_refused_before_they_are_counted_out() -> None:

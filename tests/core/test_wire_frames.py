@@ -50,6 +50,8 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.booleans()
         case inspect.LiteralType():
             return st.sampled_from(list(kind.values))
+        case inspect.EnumType():
+            return st.sampled_from(list(kind.cls))
         case inspect.TupleType():
             return st.tuples(*map(strategy_of, kind.item_types))
         case inspect.VarTupleType():
