@@ -25,13 +25,13 @@ from rich.table import Table
 import veena
 import veena.testing
 from veena.client import Client, Subscription, connect
-from veena.services.aggregate import within
-from veena.services.aggregation import AggregationService
-from veena.services.offers import Offer
-from veena.services.registry import Registry
-from veena.services.service_types import APPLICATION
+from veena.services.domain.aggregate import within
+from veena.services.domain.aggregation import AggregationService
+from veena.services.domain.subscriptions import SubscriptionService
 from veena.services.structured import StructuredEvent
-from veena.services.subscriptions import SubscriptionService
+from veena.services.trading.offers import Offer
+from veena.services.trading.registry import Registry
+from veena.services.trading.service_types import APPLICATION
 
 OVERLAPS = (0, 25, 50, 75, 100)
 #: Values that one user wants, and how long an event is waited for.

@@ -24,8 +24,8 @@ from rich.table import Table
 import veena
 import veena.testing
 from veena.client import Client, Subscription, connect
-from veena.core.fitness import NO_DEVICE
-from veena.services.aggregate import Aggregate, within
+from veena.core.interest.eligibility import NO_DEVICE
+from veena.services.domain.aggregate import Aggregate, within
 from veena.services.structured import StructuredEvent
 
 APPLICATIONS = (1, 4, 16)

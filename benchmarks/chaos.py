@@ -18,10 +18,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from veena.bench.chaos import Chaos, Plan, shown
+from veena.bench.endurance.chaos import Chaos, Plan, shown
 from veena.bench.progress import progress
 from veena.errors import VeenaError
-from veena.runtime.network_file import load_network
+from veena.runtime.networks.file import load_network
 
 NETWORK = Path(__file__).parents[1] / "networks" / "ges-22.toml"
 

@@ -24,12 +24,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from veena.address import Address
-from veena.core.frames import Connections
-from veena.core.settings import SECOND_NS
-from veena.sim.generate import generate
-from veena.sim.network import Delivery, VirtualLink
-from veena.sim.view import converged
-from veena.sim.world import World
+from veena.core.boundary.settings import SECOND_NS
+from veena.core.wire.control import Connections
+from veena.sim.networks.generate import generate
+from veena.sim.world.map_view import converged
+from veena.sim.world.network import Delivery, VirtualLink
+from veena.sim.world.world import World
 
 
 class Ear:

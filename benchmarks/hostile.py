@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from veena.bench.hostile import Hostile
+from veena.bench.endurance.hostile import Hostile
 from veena.bench.progress import progress
 
 

@@ -50,19 +50,19 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from veena.address import Address
-from veena.core import wire
-from veena.core.boundary import ClientUp, Subscribe, Unsubscribe
+from veena.core.boundary.inputs_effects import ClientUp, Subscribe, Unsubscribe
+from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.broker import Broker
-from veena.core.controllers import is_controller
-from veena.core.frames import Connections, Frame, Heartbeat, Hello, Received
-from veena.core.interest_frames import Interest
-from veena.core.map import NetworkMap
-from veena.core.settings import SECOND_NS, Settings
-from veena.runtime.network_file import Network
-from veena.sim.network import Delivery
-from veena.sim.options import Options
-from veena.sim.timed_broker import TimedBroker
-from veena.sim.world import World
+from veena.core.topology.controllers import is_controller
+from veena.core.topology.network_map import NetworkMap
+from veena.core.wire import codec as wire
+from veena.core.wire.control import Connections, Frame, Heartbeat, Hello, Received
+from veena.core.wire.interest import Interest
+from veena.runtime.networks.file import Network
+from veena.sim.world.network import Delivery
+from veena.sim.world.options import Options
+from veena.sim.world.timed_broker import TimedBroker
+from veena.sim.world.world import World
 
 #: So rare that none happens here: leases and the like tell nothing of wants.
 NEVER_NS = 3600 * SECOND_NS

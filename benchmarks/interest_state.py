@@ -32,8 +32,9 @@ from rich.console import Console
 from rich.table import Table
 
 from veena.address import Address, Unit
-from veena.core.cover_set import CoverSet
-from veena.core.digest import (
+from veena.core.interest.constraint import Want, make_want
+from veena.core.interest.cover_set import CoverSet
+from veena.core.interest.digest import (
     DIGEST_LEVEL,
     DigestTest,
     digest_limit,
@@ -43,13 +44,12 @@ from veena.core.digest import (
     merge_digests,
     size_of,
 )
-from veena.core.interest_frames import Digest, DigestPart
-from veena.core.interest_table import InterestTable
-from veena.core.want import Want, make_want
+from veena.core.interest.table import InterestTable
+from veena.core.wire.interest import Digest, DigestPart
 from veena.event import Event
-from veena.matching.engine import Constraint
-from veena.runtime.network_file import Network, load_network
-from veena.sim.generate import generate
+from veena.matching.base.engine import Constraint
+from veena.runtime.networks.file import Network, load_network
+from veena.sim.networks.generate import generate
 
 CATALOGUE = 20_000
 MAX_DIGEST_KIB = 128.0

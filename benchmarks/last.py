@@ -24,14 +24,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from veena.core.boundary import Arrived, ClientUp, Effect, Store, Stored, Subscribe
+from veena.core.boundary.inputs_effects import Arrived, ClientUp, Effect, Store, Stored, Subscribe
 from veena.core.broker import Broker
-from veena.core.ends import MAX_RECENT, MAX_STREAMS
-from veena.core.event_frame import EventCodec
+from veena.core.delivery.delivery import MAX_RECENT, MAX_STREAMS
+from veena.core.wire.event import EventCodec
 from veena.event import Event, EventId
-from veena.runtime.topology import make_network
-from veena.sim.options import Options
-from veena.sim.world import World
+from veena.runtime.networks.model import make_network
+from veena.sim.world.options import Options
+from veena.sim.world.world import World
 
 SESSION = 1
 #: Frames that come at once.

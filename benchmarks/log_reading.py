@@ -19,11 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from veena.core.disk import Entry, Identity
-from veena.core.event_frame import EventCodec
+from veena.core.boundary.stored import Entry, Identity
+from veena.core.wire.event import EventCodec
 from veena.event import Event, EventId
-from veena.runtime.store import Store
-from veena.spark.log_client import LogClient
+from veena.runtime.store.store import Store
+from veena.spark.log.client import LogClient
 
 CODEC = EventCodec(4, 32)
 HERE = Identity("bench", (0, 0, 0, 0), 1)

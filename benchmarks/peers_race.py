@@ -32,9 +32,9 @@ from pathlib import Path
 
 import numpy as np
 
-from veena.bench import broker_client
-from veena.bench.broker import RunningBroker, free_port, memory_mib
-from veena.bench.broker_load import Load, Receiver, numbered, percentile
+from veena.bench.load import client as broker_client
+from veena.bench.load.broker import RunningBroker, free_port, memory_mib
+from veena.bench.load.generator import Load, Receiver, numbered, percentile
 
 SIZE = 100
 TOPIC = "bench"

@@ -20,8 +20,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from veena.spark.bench_aggregate import BESIDE_MIB, MEMORY_MIB
-from veena.spark.bench_read import BODY_BYTES, ReadProcess, fill
+from veena.spark.bench.aggregate import BESIDE_MIB, MEMORY_MIB
+from veena.spark.bench.read import BODY_BYTES, ReadProcess, fill
 
 #: The topics of `fill`.
 TOPICS = 1000
@@ -55,7 +55,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="veena-bench-") as temporary:
         path = archived(Path(temporary), given.events, Console(stderr=True))
         size_mib = sum(file.stat().st_size for file in path.rglob("*.parquet")) / 2**20
-        job = [sys.executable, "-m", "veena.spark.bench_aggregate", str(path), "--memory-mib", str(given.memory_mib)]
+        job = [sys.executable, "-m", "veena.spark.bench.aggregate", str(path), "--memory-mib", str(given.memory_mib)]
         output = subprocess.run(job, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = json.loads(output.splitlines()[-1])
     topics = min(TOPICS, given.events)

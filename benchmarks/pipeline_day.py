@@ -20,9 +20,9 @@ from types import FrameType
 from rich.console import Console
 from rich.table import Table
 
-from veena.bench.day import Day, Plan, shown
+from veena.bench.endurance.day import Day, Plan, shown
 from veena.bench.progress import progress
-from veena.runtime.network_file import load_network
+from veena.runtime.networks.file import load_network
 
 NETWORK = Path(__file__).parents[1] / "networks" / "ges-22.toml"
 

@@ -28,11 +28,11 @@ from rich.console import Console
 
 import veena.testing
 from veena import blocking
-from veena.core.wire_section import decode_section
+from veena.core.wire.section import decode_section
 from veena.errors import VeenaError
 from veena.event import EventId
-from veena.spark import archive
-from veena.spark.archive_manifest import load
+from veena.spark.archive import archive
+from veena.spark.archive.manifest import load
 
 #: Longer than starting a Spark takes on a busy machine.
 PATIENCE_S = 300.0

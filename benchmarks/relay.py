@@ -38,23 +38,33 @@ from rich.progress import Progress
 from rich.table import Table
 
 from veena.address import Address, Unit, link_level, shared
-from veena.core import wire
-from veena.core.beyond import Beyond
-from veena.core.boundary import Arrived, ClientUp, Effect, Publish, Send, Store, Stored, Subscribe, Welcome
+from veena.core.boundary.inputs_effects import (
+    Arrived,
+    ClientUp,
+    Effect,
+    Publish,
+    Send,
+    Store,
+    Stored,
+    Subscribe,
+    Welcome,
+)
 from veena.core.broker import Broker
-from veena.core.clients import Clients
-from veena.core.ends import Ends
-from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.frames import done
-from veena.core.interest import InterestMap
-from veena.core.link import Link
-from veena.core.origin import Origin
-from veena.core.publishers import Publishers
-from veena.core.router import Router
+from veena.core.delivery.delivery import Ends
+from veena.core.interest.gateway_filter import Beyond
+from veena.core.interest.interest_map import InterestMap
+from veena.core.interest.subscriptions import Clients
+from veena.core.links.link import Link
+from veena.core.publishing.log import Origin
+from veena.core.publishing.publishers import Publishers
+from veena.core.routing.router import Router
+from veena.core.wire import codec as wire
+from veena.core.wire.control import done
+from veena.core.wire.event import EventCodec, EventFrame
 from veena.event import Event, EventId
-from veena.runtime.network_file import load_network
-from veena.sim.options import Options
-from veena.sim.world import World
+from veena.runtime.networks.file import load_network
+from veena.sim.world.options import Options
+from veena.sim.world.world import World
 
 NETWORK = Path(__file__).parent.parent / "networks" / "ges-22-linked.toml"
 LOOK_UPS_MAX = 40.0

@@ -19,14 +19,14 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from veena.core.boundary import LogRead, Read
-from veena.core.boundary import Store as StoreEffect
-from veena.core.disk import Entry
-from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.settings import READ_BATCH
+from veena.core.boundary.inputs_effects import LogRead, Read
+from veena.core.boundary.inputs_effects import Store as StoreEffect
+from veena.core.boundary.settings import READ_BATCH
+from veena.core.boundary.stored import Entry
+from veena.core.wire.event import EventCodec, EventFrame
 from veena.event import Event, EventId
-from veena.runtime.store import Answer, Store
-from veena.runtime.store_file import connect
+from veena.runtime.store.file import connect
+from veena.runtime.store.store import Answer, Store
 
 CODEC = EventCodec(4, 32)
 #: 86 bytes of header: with this the frame has 200 bytes.

@@ -2,10 +2,10 @@
 
     python benchmarks/trader.py [--offers 10000] [--rounds 20] [--live] [--json]
 
-The offers are those of a registry (`veena.services.offers`), held by one controller as in a broker. Each query is asked
-both ways, one after the other in every round, and both must find the same. Printed are the medians, the ratio, and
-which part of the offers was looked at. With `--live` the same offers are advertised by clients at a real broker, and a
-user asks a trader for them: the time is that of the whole way there and back.
+The offers are those of a registry (`veena.services.trading.offers`), held by one controller as in a broker. Each query
+is asked both ways, one after the other in every round, and both must find the same. Printed are the medians, the ratio,
+and which part of the offers was looked at. With `--live` the same offers are advertised by clients at a real broker,
+and a user asks a trader for them: the time is that of the whole way there and back.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from rich.table import Table
 import veena
 import veena.testing
 from veena.client import connect
-from veena.core.advert import make_advert, read_properties
-from veena.core.advert_query import AdvertQuery, Choice
-from veena.core.advert_store import AdvertStore
-from veena.core.discovery_boundary import Advertise
-from veena.core.discovery_frames import Advertisement
-from veena.services.offers import advertised, columns_for, constraint_for, make_offer
-from veena.services.resolver import Resolver
-from veena.services.service_types import APPLICATION
-from veena.services.trader import Trader
+from veena.core.boundary.discovery import Advertise
+from veena.core.discovery.advertisement import make_advert, read_properties
+from veena.core.discovery.query import AdvertQuery, Choice
+from veena.core.discovery.store import AdvertStore
+from veena.core.wire.discovery import Advertisement
+from veena.services.trading.offers import advertised, columns_for, constraint_for, make_offer
+from veena.services.trading.resolver import Resolver
+from veena.services.trading.service_types import APPLICATION
+from veena.services.trading.trader import Trader
 
 #: A client may advertise 4,096 times.
 OFFERS_OF_A_CLIENT = 4000

@@ -4,7 +4,7 @@ import sys
 from contextlib import suppress
 
 from veena import collab
-from veena.services.heat import PARAMETERS, HeatPlate
+from veena.services.application.heat import PARAMETERS, HeatPlate
 
 url = sys.argv[1] if len(sys.argv) > 1 else "veena://127.0.0.1:7700"
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else sys.maxsize  # until it is stopped

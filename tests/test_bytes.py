@@ -16,10 +16,10 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from tests.core.test_wire_frames import REPAIRS
-from veena.core import notes, post_messages, stage_boundary, wire
-from veena.core.discovery_frames import Advertisement
-from veena.core.disk import (
+from tests.core.wire.test_wire_frames import REPAIRS
+from veena.core.boundary import staging as stage_boundary
+from veena.core.boundary.explain import Reason
+from veena.core.boundary.stored import (
     Attended,
     Entries,
     Entry,
@@ -38,23 +38,26 @@ from veena.core.disk import (
     Unshelved,
     Write,
 )
-from veena.core.event_burst import BurstReader
-from veena.core.event_frame import LATE, REDELIVERED, EventCodec, EventFrame
-from veena.core.explain_boundary import Reason
-from veena.core.post import Post
-from veena.core.want import make_want, reach_want
+from veena.core.interest.constraint import make_want, reach_want
+from veena.core.messages import kinds as post_messages
+from veena.core.messages.mailbox import Post
+from veena.core.wire import codec as wire
+from veena.core.wire import trace_facts as notes
+from veena.core.wire.burst import BurstReader
+from veena.core.wire.discovery import Advertisement
+from veena.core.wire.event import LATE, REDELIVERED, EventCodec, EventFrame
 from veena.event import Event, EventId
-from veena.runtime.fleet_control import _Question
-from veena.runtime.store_records import Delivery, Hop, Passed, ProfileChange, Record, RecordWriter
-from veena.runtime.store_rows import Batch
-from veena.runtime.store_schema import MIGRATIONS
-from veena.runtime.store_standing import Standing
-from veena.services.app_parameters import ParameterView
-from veena.services.dictionary_samples import Sample
-from veena.services.trader_messages import OfferRow, Question, Reply
-from veena.spark.analyze_live import Known as AnalysisState
-from veena.spark.archive_files import Written
-from veena.spark.archive_manifest import Manifest
+from veena.runtime.fleet.control import _Question
+from veena.runtime.store.audit_records import Delivery, Hop, Passed, ProfileChange, Record, RecordWriter
+from veena.runtime.store.positions import Standing
+from veena.runtime.store.rows import Batch
+from veena.runtime.store.schema import MIGRATIONS
+from veena.services.application.parameters import ParameterView
+from veena.services.dictionary.samples import Sample
+from veena.services.trading.messages import OfferRow, Question, Reply
+from veena.spark.analyze.live import Known as AnalysisState
+from veena.spark.archive.files import Written
+from veena.spark.archive.manifest import Manifest
 
 BYTES = Path(__file__).with_name("bytes.txt")
 CODEC = EventCodec(4, 32)

@@ -34,17 +34,16 @@ MARKER = "made-of"
 CHOSEN = (
     "address.py",
     "event.py",
-    "core/*.py",
-    "sim/network.py",
-    "sim/node.py",
-    "sim/passage.py",
-    "sim/timed_broker.py",
-    "sim/world.py",
+    "core/**/*.py",
+    "sim/world/network.py",
+    "sim/world/node.py",
+    "sim/world/passage.py",
+    "sim/world/timed_broker.py",
+    "sim/world/world.py",
 )
 #: What is chosen by these patterns, but stays plain.
 LEFT_OUT = {
-    "core/__init__.py": "nothing in it",
-    "core/addressee.py": "its class inherits from an engine, which is not compiled; mypyc cannot do that",
+    "core/interest/recipient_engine.py": "mypyc cannot compile a class that inherits from an engine, which stays plain",
 }
 #: A class of these bases describes itself to msgspec by its annotations, which mypyc does not keep.
 SELF_DESCRIBED = ("(Struct", "(msgspec.Struct", "(Frame,")
@@ -100,7 +99,11 @@ def chosen(package: Path) -> list[Path]:
     """The modules to compile, in a copy of the package."""
     found = sorted(path for pattern in CHOSEN for path in package.glob(pattern))
     return [
-        path for path in found if path.relative_to(package).as_posix() not in LEFT_OUT and not describes_itself(path)
+        path
+        for path in found
+        if path.name != "__init__.py"  # a room's sign: no code
+        and path.relative_to(package).as_posix() not in LEFT_OUT
+        and not describes_itself(path)
     ]
 
 

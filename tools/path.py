@@ -29,7 +29,7 @@ from itertools import pairwise
 from types import CodeType, FrameType
 
 from veena.address import Address
-from veena.core.boundary import (
+from veena.core.boundary.inputs_effects import (
     Arrived,
     ClientUp,
     Deliver,
@@ -41,17 +41,17 @@ from veena.core.boundary import (
     Subscribe,
     Welcome,
 )
+from veena.core.boundary.settings import SECOND_NS
 from veena.core.broker import Broker
-from veena.core.event_burst import EventBurst
-from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.frames import Done
-from veena.core.interest_frames import Interest
-from veena.core.settings import SECOND_NS
-from veena.core.wire import Decoder
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.codec import Decoder
+from veena.core.wire.control import Done
+from veena.core.wire.event import EventCodec, EventFrame
+from veena.core.wire.interest import Interest
 from veena.event import Event, IdGenerator
-from veena.runtime.network_file import make_network
-from veena.sim.options import Options
-from veena.sim.world import ClientEffect, World
+from veena.runtime.networks.file import make_network
+from veena.sim.world.options import Options
+from veena.sim.world.world import ClientEffect, World
 
 CORE = "veena.core."
 #: Long enough for three brokers to know each other, and for a subscription to be known everywhere.

@@ -24,38 +24,38 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """The tables of a Veena network; see `veena.spark.source_options` for the options."""
+    """The tables of a Veena network; see `veena.spark.source.options` for the options."""
 
     @classmethod
     def name(cls) -> str:
         return "veena"
 
     def schema(self) -> str:
-        from veena.spark.source_options import parse
-        from veena.spark.tables import TABLES
+        from veena.spark.log.tables import TABLES
+        from veena.spark.source.options import parse
 
         options = parse(self.options)
         return ", ".join(f"`{name}` {TABLES[options.table][name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from veena.spark.source import FilteringReader, VeenaReader
-        from veena.spark.source_options import parse
+        from veena.spark.source.batch import FilteringReader, VeenaReader
+        from veena.spark.source.options import parse
 
         options = parse(self.options)
         return (FilteringReader if options.push_filters else VeenaReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from veena.spark.source_options import parse
-        from veena.spark.source_stream import VeenaStreamReader
+        from veena.spark.source.options import parse
+        from veena.spark.source.stream import VeenaStreamReader
 
         return VeenaStreamReader(parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from veena.spark.sink import writer
+        from veena.spark.sink.sink import writer
 
         return writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from veena.spark.sink import stream_writer
+        from veena.spark.sink.sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

@@ -22,10 +22,10 @@ from veena.client import client as asynchronous
 from veena.client import subscription as asynchronous_subscription
 from veena.client.arguments import Content
 from veena.client.client import ANSWER_S, DEFAULT_URL, ClientStatistics
-from veena.client.past import REPORT_S, Explanation, SentAway, TraceAnswer
+from veena.client.explain import REPORT_S, Explanation, SentAway, TraceAnswer
 from veena.client.questions import QueryAnswer
 from veena.client.questions import Watch as AsyncWatch
-from veena.core.discovery_boundary import DEFAULT_LEASE_S, Scalar
+from veena.core.boundary.discovery import DEFAULT_LEASE_S, Scalar
 from veena.errors import LocalProtocolError, NotConnected
 from veena.event import Event, EventId, Value
 

@@ -25,18 +25,18 @@ from typing import Any
 from veena.blocking import LoopThread
 from veena.client.client import CONNECT_S, DEFAULT_URL, Client, connect
 from veena.errors import AccessDenied, LocalProtocolError, NotConnected, VeenaError
-from veena.services import application as services
-from veena.services.app_desk import Answer
-from veena.services.app_parameters import Parameter, ParameterView
-from veena.services.application import (
+from veena.services.application import application as services
+from veena.services.application.application import (
     GOODBYE_S,
     LOCK_TIMEOUT_S,
     PERIOD_S,
     STATE_PERIOD_S,
     ApplicationStatistics,
 )
-from veena.services.dictionary import Dictionary
-from veena.services.member import Member
+from veena.services.application.desk import Answer
+from veena.services.application.parameters import Parameter, ParameterView
+from veena.services.dictionary.dictionary import Dictionary
+from veena.services.member.member import Member
 from veena.services.structured import Scalar
 
 __all__ = ["Answer", "Application", "Member", "Parameter", "ParameterView", "application"]

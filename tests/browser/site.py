@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 from tests.runtime.processes import Started
 from tools.browser import find_browser
 from veena import collab, testing
-from veena.services.access import AccessControl
-from veena.services.heat import PARAMETERS, HeatPlate
+from veena.services.application.heat import PARAMETERS, HeatPlate
+from veena.services.domain.categories import AccessControl
 
 SHAPE = {"west.eu.paris": 2, "west.eu.rome": 1, "west.us.boston": 1, "east.jp.tokyo": 2}
 PASSWORDS = {"ann": "ann's secret", "bob": "bob's secret", "joe": "joe's secret", "sim": "sim's", "root": "root's"}

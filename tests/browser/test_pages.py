@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 import veena.blocking
 from tests.browser.site import PASSWORDS, PATIENCE_MS, PHONE, Site, paused, portal, sign_in
 from tests.browser.site import site as make_site
-from tests.dashboard.test_live_panel import write as write_live
+from tests.dashboard.pages.test_live_panel import write as write_live
 from tests.runtime.processes import veena as started
 from veena.event import Event
 

@@ -18,7 +18,7 @@ from tests.runtime.processes import veena as started
 from veena import blocking
 from veena import testing as for_tests
 from veena.errors import InvalidConstraint, NotConnected
-from veena.runtime.users import hash_password
+from veena.runtime.access.users import hash_password
 
 CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 FULL = Path("/dev/full")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tests.core.event_world import Stage
-from veena.core.boundary import Acknowledge, ClientDown, Forget, Had, Subscribe
-from veena.core.event_frame import EventFrame
-from veena.core.event_id import ids_of
+from veena.core.boundary.inputs_effects import Acknowledge, ClientDown, Forget, Had, Subscribe
+from veena.core.wire.event import EventFrame
+from veena.core.wire.event_id import ids_of
 from veena.event import EventId
-from veena.matching.engine import Constraint
+from veena.matching.base.engine import Constraint
 
 
 class Reader:

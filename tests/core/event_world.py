@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from veena.address import Address, Unit
-from veena.core.boundary import (
+from veena.core.boundary.inputs_effects import (
     Accepted,
     ClientDown,
     ClientUp,
@@ -20,15 +20,15 @@ from veena.core.boundary import (
     Subscribe,
     Welcome,
 )
+from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.core.broker import Broker
-from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.core.wire.event import EventCodec, EventFrame
 from veena.event import Event, EventId, IdGenerator
-from veena.matching.engine import Constraint
-from veena.runtime.network_file import Network, load_network, make_network
-from veena.sim.network import VirtualLink
-from veena.sim.options import Options
-from veena.sim.world import ClientEffect, MakeBroker, World
+from veena.matching.base.engine import Constraint
+from veena.runtime.networks.file import Network, load_network, make_network
+from veena.sim.world.network import VirtualLink
+from veena.sim.world.options import Options
+from veena.sim.world.world import ClientEffect, MakeBroker, World
 
 NETWORKS = Path(__file__).parents[2] / "networks"
 #: Maps, wants and their marks have spread through the papers' networks after so long.

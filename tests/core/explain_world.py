@@ -7,13 +7,13 @@ from typing import Any
 
 from tests.core.event_world import QUICK, Stage, cluster
 from veena.address import Address
-from veena.core.boundary import Subscribe
-from veena.core.explain_boundary import Explain, Explained, ExplainRefused, Trace, Traced, Verdict
-from veena.core.settings import Settings
+from veena.core.boundary.explain import Explain, Explained, ExplainRefused, Trace, Traced, Verdict
+from veena.core.boundary.inputs_effects import Subscribe
+from veena.core.boundary.settings import Settings
 from veena.event import EventId
-from veena.matching.engine import Constraint
-from veena.runtime.network_file import Network
-from veena.sim.world import ClientEffect
+from veena.matching.base.engine import Constraint
+from veena.runtime.networks.file import Network
+from veena.sim.world.world import ClientEffect
 
 Answer = Explained | Traced | ExplainRefused
 LINE = ((1, 2), (2, 3))

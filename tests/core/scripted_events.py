@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.core.scripted_peer import HOST, Peer
 from veena.address import Address, Unit
-from veena.core.boundary import (
+from veena.core.boundary.inputs_effects import (
     Accepted,
     Arrived,
     ClientUp,
@@ -27,14 +27,14 @@ from veena.core.boundary import (
     Subscribe,
     Welcome,
 )
+from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.boundary.stored import Disk, Identity
 from veena.core.broker import Broker
-from veena.core.disk import Disk, Identity
-from veena.core.event_frame import COPY, EventCodec, EventFrame
-from veena.core.frames import ConnectionRecord, Done, Frame, Release
-from veena.core.interest_frames import STANDING, Interest, Row
-from veena.core.interest_table import mark_key
-from veena.core.settings import SECOND_NS, Settings
-from veena.core.want import make_want
+from veena.core.interest.constraint import make_want
+from veena.core.interest.table import mark_key
+from veena.core.wire.control import ConnectionRecord, Done, Frame, Release
+from veena.core.wire.event import COPY, EventCodec, EventFrame
+from veena.core.wire.interest import STANDING, Interest, Row
 from veena.errors import RefusalCode
 from veena.event import Event, EventId
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from veena.address import Address
-from veena.core.boundary import Arrived, Close, Effect, LinkUp, Send, Stored
+from veena.core.boundary.inputs_effects import Arrived, Close, Effect, LinkUp, Send, Stored
+from veena.core.boundary.settings import Settings
+from veena.core.boundary.stored import Identity
 from veena.core.broker import Broker
-from veena.core.disk import Identity
-from veena.core.frames import ConnectionRecord, Connections, Frame, Heartbeat, Hello
-from veena.core.link import connection_id
-from veena.core.settings import Settings
-from veena.core.wire_header import VERSION
+from veena.core.links.link import connection_id
+from veena.core.wire.control import ConnectionRecord, Connections, Frame, Heartbeat, Hello
+from veena.core.wire.header import VERSION
 
 HOST: Address = (0, 0, 0, 0)
 

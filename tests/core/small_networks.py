@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from random import Random
 
 from veena.address import Address, Unit, link_level
-from veena.core.connection import NO_COST
-from veena.core.frames import ConnectionRecord
-from veena.core.hops import Hops
-from veena.core.map import NetworkMap
-from veena.runtime.network_file import Network, make_network
+from veena.core.topology.connection import NO_COST
+from veena.core.topology.network_map import NetworkMap
+from veena.core.topology.next_hops import Hops
+from veena.core.wire.control import ConnectionRecord
+from veena.runtime.networks.file import Network, make_network
 
 Pair = tuple[Address, Address]
 

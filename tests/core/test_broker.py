@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from tests.core.scripted_peer import HOST, Peer, closed, hello, neighbour, records, sent, started
-from tests.core.test_map import CLUSTER, FAR, NEAR, record
+from tests.core.topology.test_network_map import CLUSTER, FAR, NEAR, record
 from veena.address import Address
 from veena.core import broker as broker_module
-from veena.core.boundary import (
+from veena.core.boundary.inputs_effects import (
     Arrived,
     Close,
     Effect,
@@ -26,10 +26,12 @@ from veena.core.boundary import (
     StoreFailed,
     Unreachable,
 )
+from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.boundary.stored import Identity, Known
 from veena.core.broker import Broker
-from veena.core.connection import establish
-from veena.core.disk import Identity, Known
-from veena.core.frames import (
+from veena.core.links.link import LinkState
+from veena.core.topology.connection import establish
+from veena.core.wire.control import (
     MAX_RECORDS,
     ConnectionRecord,
     Connections,
@@ -39,9 +41,7 @@ from veena.core.frames import (
     Hello,
     Received,
 )
-from veena.core.link import LinkState
-from veena.core.settings import SECOND_NS, Settings
-from veena.core.setup_frames import ClientRenumber
+from veena.core.wire.membership import ClientRenumber
 from veena.errors import InvalidAddress, LocalProtocolError
 
 THIRD: Address = (0, 0, 0, 2)

@@ -8,12 +8,14 @@ import pytest
 
 from tests.core.scripted_peer import HOST, closed, neighbour, sent, started
 from veena.address import Address
-from veena.core import dissemination
-from veena.core.boundary import Arrived, Effect, LinkUp, MaySpeak, Restart
-from veena.core.frames import ConnectionRecord, Frame, Routed
-from veena.core.interest_frames import Interest, Row
-from veena.core.settings import SECOND_NS, ConnectionRules, Settings
-from veena.core.setup_frames import (
+from veena.core.boundary.inputs_effects import Arrived, Effect, LinkUp, MaySpeak, Restart
+from veena.core.boundary.settings import SECOND_NS, ConnectionRules, Settings
+from veena.core.interest.constraint import make_want
+from veena.core.topology import connection_table as dissemination
+from veena.core.wire.codec import enclose
+from veena.core.wire.control import ConnectionRecord, Frame, Routed
+from veena.core.wire.interest import Interest, Row
+from veena.core.wire.membership import (
     GateReply,
     GateRequest,
     Place,
@@ -22,8 +24,6 @@ from veena.core.setup_frames import (
     SlotReply,
     SpokesmanReply,
 )
-from veena.core.want import make_want
-from veena.core.wire import enclose
 
 FAR: Address = (5, 0, 0, 0)
 MATE: Address = (0, 0, 0, 1)

@@ -6,14 +6,14 @@ import pytest
 
 from tests.core.scripted_peer import closed, hello, neighbour, started
 from tests.core.test_broker import THIRD, fresh
-from tests.core.test_map import FAR, NEAR, record
-from veena.core import channel
-from veena.core.boundary import Arrived, LinkUp, StoreFailed
-from veena.core.frames import ConnectionRecord
-from veena.core.settings import SECOND_NS
-from veena.runtime.network_file import make_network
-from veena.sim.options import Options
-from veena.sim.world import World
+from tests.core.topology.test_network_map import FAR, NEAR, record
+from veena.core.boundary.inputs_effects import Arrived, LinkUp, StoreFailed
+from veena.core.boundary.settings import SECOND_NS
+from veena.core.links import channel
+from veena.core.wire.control import ConnectionRecord
+from veena.runtime.networks.file import make_network
+from veena.sim.world.options import Options
+from veena.sim.world.world import World
 
 
 def test_a_unit_beyond_the_fan_out_is_refused() -> None:

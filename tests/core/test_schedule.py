@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from veena.address import Address
-from veena.core.boundary import (
+from veena.core.boundary.inputs_effects import (
     ClientUp,
     Deliver,
     DeliverBurst,
@@ -18,17 +18,17 @@ from veena.core.boundary import (
     Subscribe,
     Welcome,
 )
+from veena.core.boundary.settings import SECOND_NS
 from veena.core.broker import Broker
-from veena.core.event_burst import EventBurst
-from veena.core.event_frame import EventCodec, EventFrame
 from veena.core.schedule import LEGAL_AT_REST, LEGAL_IN_INPUT, Schedule, Timers, Turn, Work
-from veena.core.settings import SECOND_NS
-from veena.core.wire import Decoder
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.codec import Decoder
+from veena.core.wire.event import EventCodec, EventFrame
 from veena.errors import LocalProtocolError
 from veena.event import Event, IdGenerator
-from veena.runtime.network_file import Network, make_network
-from veena.sim.options import Options
-from veena.sim.world import ClientEffect, World
+from veena.runtime.networks.file import Network, make_network
+from veena.sim.world.options import Options
+from veena.sim.world.world import ClientEffect, World
 
 State = tuple[Work, Turn]
 PUBLISHER, NEAR, FAR = 1, 2, 3

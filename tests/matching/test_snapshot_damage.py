@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from veena import Event, matching
-from veena.bench.workloads import WORKLOADS, Workload
+from veena.bench.matching.workloads import WORKLOADS, Workload
 from veena.errors import InvalidConstraint
-from veena.matching.engine import Constraint, Engine, Snapshot
+from veena.matching.base.engine import Constraint, Engine, Snapshot
 
 PROFILES = 60
 LONE = "\ud800"

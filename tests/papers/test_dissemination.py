@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from veena.address import Address, Unit, contains
-from veena.core.frames import Connections
-from veena.core.settings import MILLISECOND_NS, SECOND_NS
-from veena.runtime.network_file import Network, load_network, make_network
-from veena.sim.generate import generate
-from veena.sim.network import Delivery, VirtualLink
-from veena.sim.options import Options
-from veena.sim.view import converged
-from veena.sim.world import World
+from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
+from veena.core.wire.control import Connections
+from veena.runtime.networks.file import Network, load_network, make_network
+from veena.sim.networks.generate import generate
+from veena.sim.world.map_view import converged
+from veena.sim.world.network import Delivery, VirtualLink
+from veena.sim.world.options import Options
+from veena.sim.world.world import World
 
 NETWORKS = Path(__file__).parents[2] / "networks"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from veena.runtime.graph import clustering_coefficient, graph_of, pathlength, shortest_way
-from veena.runtime.network_file import Network, gatekeepers, load_network
+from veena.runtime.networks.file import Network, gatekeepers, load_network
+from veena.runtime.networks.statistics import clustering_coefficient, graph_of, pathlength, shortest_way
 
 NETWORKS = Path(__file__).parent.parent.parent / "networks"
 

@@ -10,18 +10,18 @@ import pytest
 
 from tests.core.small_networks import follow, hops_at, map_at, pairs, random_network
 from veena.address import Address, Unit, contains
-from veena.core.boundary import LinkLoad
+from veena.core.boundary.inputs_effects import LinkLoad
+from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.broker import Broker
-from veena.core.connection import ABSENT, step
-from veena.core.link import LinkState
-from veena.core.paths import cheapest_paths
-from veena.core.settings import MILLISECOND_NS, SECOND_NS
-from veena.runtime.network_file import Network, load_network, make_network
-from veena.sim.network import VirtualLink
-from veena.sim.options import Options
-from veena.sim.run import wrong_hops
-from veena.sim.view import converged
-from veena.sim.world import World
+from veena.core.links.link import LinkState
+from veena.core.topology.connection import ABSENT, step
+from veena.core.topology.paths import cheapest_paths
+from veena.runtime.networks.file import Network, load_network, make_network
+from veena.sim.runs.run import wrong_hops
+from veena.sim.world.map_view import converged
+from veena.sim.world.network import VirtualLink
+from veena.sim.world.options import Options
+from veena.sim.world.world import World
 
 NETWORKS = Path(__file__).parents[2] / "networks"
 FILES = sorted(NETWORKS.glob("*.toml"))

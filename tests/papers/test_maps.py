@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from veena.address import Unit
+from veena.core.boundary.settings import MILLISECOND_NS
 from veena.core.broker import Broker
-from veena.core.connection import ABSENT
-from veena.core.controllers import controllers, gatekeeper_records, is_controller, targets
-from veena.core.frames import ConnectionRecord, Connections
-from veena.core.paths import cheapest_paths
-from veena.core.settings import MILLISECOND_NS
-from veena.runtime.network_file import Network, load_network
-from veena.sim.network import Delivery
-from veena.sim.options import Options
-from veena.sim.view import converged, map_view
-from veena.sim.world import World
+from veena.core.topology.connection import ABSENT
+from veena.core.topology.controllers import controllers, gatekeeper_records, is_controller, targets
+from veena.core.topology.paths import cheapest_paths
+from veena.core.wire.control import ConnectionRecord, Connections
+from veena.runtime.networks.file import Network, load_network
+from veena.sim.world.map_view import converged, map_view
+from veena.sim.world.network import Delivery
+from veena.sim.world.options import Options
+from veena.sim.world.world import World
 
 NETWORKS = Path(__file__).parents[2] / "networks"
 AT = "SSC-A.SC-1.c.6"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.organisation_world import FIX_4, fix_4, place
+from tests.core.membership.organisation_world import FIX_4, fix_4, place
 from veena.address import Labels, link_level
-from veena.core.joining import Applicant
-from veena.core.organisation import decode_request, encode_request
-from veena.core.settings import ConnectionRules
-from veena.core.setup_frames import (
+from veena.core.boundary.settings import ConnectionRules
+from veena.core.membership.join import Applicant
+from veena.core.membership.protocol import decode_request, encode_request
+from veena.core.wire.membership import (
     SetupAccepted,
     SetupRedirected,
     SetupRefused,

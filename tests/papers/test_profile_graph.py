@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from veena import Event, matching
-from veena.matching.engine import Engine
-from veena.matching.profile_graph import Chain, Entry, ProfileGraph
+from veena.matching.base.engine import Engine
+from veena.matching.tags.profile_graph import Chain, Entry, ProfileGraph
 
 #: FIX-8: the pairs of attributes A, B, C in this order, and the units' bits.
 A1, B2, B_ANY, C3, C4 = range(5)

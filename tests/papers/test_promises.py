@@ -16,16 +16,16 @@ from tests.core.small_networks import follow
 from tests.runtime.processes import veena as command
 from veena import blocking
 from veena.address import Address
-from veena.core.boundary import PublishBatch
-from veena.core.decisions import MAX_DECISIONS
-from veena.core.event_burst import EventBurst
-from veena.core.event_frame import EventCodec
-from veena.core.interest_frames import Interest
-from veena.core.wire import Decoder
+from veena.core.boundary.inputs_effects import PublishBatch
+from veena.core.delivery.match_cache import MAX_DECISIONS
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.codec import Decoder
+from veena.core.wire.event import EventCodec
+from veena.core.wire.interest import Interest
 from veena.event import Event, EventId
-from veena.runtime.limits import Limits
-from veena.sim.network import Delivery
-from veena.sim.options import Options
+from veena.runtime.access.limits import Limits
+from veena.sim.world.network import Delivery
+from veena.sim.world.options import Options
 
 ROOT = Path(__file__).parents[2]
 #: Clients, and so 2 ** CLIENTS sets of them.

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tests.core.event_world import NETWORKS, Stage, cluster, stage_of, way
+from tests.core.routing.simpler_rules import NeverSendsAgain, use
 from tests.core.scripted_events import Host, acknowledged, copies, delivered, event_copy, mates, peer
-from tests.core.simpler_rules import NeverSendsAgain, use
 from tests.core.small_networks import follow
 from veena.address import link_level
-from veena.core.boundary import Welcome
-from veena.core.event_frame import EventCodec
-from veena.core.publishers import Publishers
-from veena.core.router import Router
-from veena.core.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.core.boundary.inputs_effects import Welcome
+from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.core.publishing.publishers import Publishers
+from veena.core.routing.router import Router
+from veena.core.wire.event import EventCodec
 from veena.event import Event
-from veena.runtime.network_file import Network, load_network, make_network
+from veena.runtime.networks.file import Network, load_network, make_network
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +276,7 @@ class PlainPublishers(Publishers):
 def test_table_3(monkeypatch: pytest.MonkeyPatch, scheme: type[Publishers]) -> None:
     """DUP-07, DUP-08, figure 13: the client publishes e1 to e3 at 2, hears that they are accepted, roams to 3 and
     publishes e4 and e5, which are at 4 before the others. The plain scheme takes those for duplicates."""
-    monkeypatch.setattr("veena.core.events.Publishers", scheme)
+    monkeypatch.setattr("veena.core.event_side.Publishers", scheme)
     delay_ns = 100 * MILLISECOND_NS
     stage = Stage(cluster([(2, 4), (3, 4)]))
     reader = stage.subscribe("4")

@@ -12,11 +12,11 @@ import pytest
 from tests.core.event_world import QUICK, Stage, cluster, crossed_twice, stage_of, way
 from tests.core.small_networks import follow, random_network
 from veena.address import Address, Unit, as_seen, contains, link_level
-from veena.core.settings import MILLISECOND_NS, SECOND_NS
+from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.event import Event
-from veena.runtime.network_file import gatekeepers, make_network
-from veena.sim.baselines import Baselines
-from veena.sim.options import Options
+from veena.runtime.networks.file import gatekeepers, make_network
+from veena.sim.networks.baselines import Baselines
+from veena.sim.world.options import Options
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ import pytest
 
 from veena.address import Labels, Unit, capacity, format_address, link_level, pack_words, parse_address, words
 from veena.errors import ConfigError, InvalidAddress
-from veena.runtime.graph import graph_of, hops_from
-from veena.runtime.network_file import (
+from veena.runtime.networks.file import (
     Network,
     articulation_brokers,
     components,
@@ -22,6 +21,7 @@ from veena.runtime.network_file import (
     parse_network,
     partitions,
 )
+from veena.runtime.networks.statistics import graph_of, hops_from
 
 NETWORKS = Path(__file__).parent.parent.parent / "networks"
 FIXTURES = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from veena import Event, matching
-from veena.matching.document import parse_document
-from veena.matching.xpath import XPathEngine, compile_xpath
+from veena.matching.xpath.document import parse_document
+from veena.matching.xpath.engine import XPathEngine, compile_xpath
 
 #: MAT-51, FIX-31.
 MENU = b"""<?xml version="1.0" encoding="ISO-8859-1"?>

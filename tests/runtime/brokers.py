@@ -8,7 +8,7 @@ from copy import deepcopy
 
 from tests.runtime.streams import until
 from veena.address import Address, as_seen
-from veena.core.boundary import (
+from veena.core.boundary.inputs_effects import (
     Active,
     ClientUp,
     Deliver,
@@ -21,17 +21,17 @@ from veena.core.boundary import (
     ToClient,
     Welcome,
 )
-from veena.core.disk import Disk, Identity
-from veena.core.settings import MILLISECOND_NS, Settings
+from veena.core.boundary.settings import MILLISECOND_NS, Settings
+from veena.core.boundary.stored import Disk, Identity
 from veena.event import Event, IdGenerator
-from veena.runtime.config import EntranceLimits
-from veena.runtime.driver import Driver, FromDisk
-from veena.runtime.links import Retry
-from veena.runtime.listener import Entrance
-from veena.runtime.logs import Log
-from veena.runtime.stream import Bytes, Listener, Stream
-from veena.runtime.transport_url import parse_url
-from veena.runtime.transports import NO_SECRETS, Secrets, Server, listen
+from veena.runtime.broker.driver import Driver, FromDisk
+from veena.runtime.broker.entrance import Entrance
+from veena.runtime.config.schema import EntranceLimits
+from veena.runtime.links.links import Retry
+from veena.runtime.logging.logs import Log
+from veena.runtime.transports.registry import NO_SECRETS, Secrets, Server, listen
+from veena.runtime.transports.stream import Bytes, Listener, Stream
+from veena.runtime.transports.url import parse_url
 
 #: As in production, but impatient.
 BRISK = Settings(

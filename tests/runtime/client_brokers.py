@@ -13,20 +13,20 @@ from typing import Any
 from tests.runtime.brokers import BRISK, BRISK_RETRY
 from veena.address import Address, as_seen
 from veena.client import Client, Subscription, connect
-from veena.core.boundary import LogRead, Read, Store, Stored, StoreFailed
-from veena.core.disk import Disk, Identity
-from veena.core.settings import MILLISECOND_NS, Settings
+from veena.core.boundary.inputs_effects import LogRead, Read, Store, Stored, StoreFailed
+from veena.core.boundary.settings import MILLISECOND_NS, Settings
+from veena.core.boundary.stored import Disk, Identity
 from veena.errors import TimedOut
 from veena.event import Event
-from veena.runtime.config import EntranceLimits
-from veena.runtime.conversations import Conversations
-from veena.runtime.driver import Driver, FromDisk
-from veena.runtime.listener import Entrance
-from veena.runtime.logs import Log
-from veena.runtime.stream import Listener, Stream
-from veena.runtime.transport_url import parse_url
-from veena.runtime.transports import NO_SECRETS, Secrets, Server, listen
-from veena.runtime.users import Users
+from veena.runtime.access.users import Users
+from veena.runtime.broker.driver import Driver, FromDisk
+from veena.runtime.broker.entrance import Entrance
+from veena.runtime.clients.service import Conversations
+from veena.runtime.config.schema import EntranceLimits
+from veena.runtime.logging.logs import Log
+from veena.runtime.transports.registry import NO_SECRETS, Secrets, Server, listen
+from veena.runtime.transports.stream import Listener, Stream
+from veena.runtime.transports.url import parse_url
 
 #: As in production, but impatient.
 QUICK = replace(BRISK, merge_ns=100 * MILLISECOND_NS, arrive_ns=1000 * MILLISECOND_NS)

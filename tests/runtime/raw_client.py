@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from tests.runtime.streams import until
-from veena.core.client_frames import AskSubscribe, ClientHello, ClientWelcome, TellAccepted, TellActive
-from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.frames import Frame
-from veena.core.wire import Decoder, encode
-from veena.core.wire_header import VERSION, VERSION_LOW
+from veena.core.wire.client import AskSubscribe, ClientHello, ClientWelcome, TellAccepted, TellActive
+from veena.core.wire.codec import Decoder, encode
+from veena.core.wire.control import Frame
+from veena.core.wire.event import EventCodec, EventFrame
+from veena.core.wire.header import VERSION, VERSION_LOW
 from veena.event import Event, EventId
-from veena.runtime.stream import Bytes, Stream
-from veena.runtime.transport_url import parse_url
-from veena.runtime.transports import connect
+from veena.runtime.transports.registry import connect
+from veena.runtime.transports.stream import Bytes, Stream
+from veena.runtime.transports.url import parse_url
 
 
 class RawClient:

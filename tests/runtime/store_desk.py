@@ -8,12 +8,12 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
-from veena.core.boundary import LogRead, Read, Stored, StoreFailed
-from veena.core.boundary import Store as StoreEffect
-from veena.core.disk import Disk, Entry, Identity, Write
-from veena.core.event_frame import EventCodec, EventFrame
+from veena.core.boundary.inputs_effects import LogRead, Read, Stored, StoreFailed
+from veena.core.boundary.inputs_effects import Store as StoreEffect
+from veena.core.boundary.stored import Disk, Entry, Identity, Write
+from veena.core.wire.event import EventCodec, EventFrame
 from veena.event import Event, EventId
-from veena.runtime.store import Answer, Store
+from veena.runtime.store.store import Answer, Store
 
 CODEC = EventCodec(4, 32)
 NOBODY = Identity("somebody new", (0, 0, 0, 0), 0)

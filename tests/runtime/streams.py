@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from veena.runtime.stream import Bytes, Listener, Stream
-from veena.runtime.tls import client_context, server_context
-from veena.runtime.transports import Secrets
+from veena.runtime.transports.registry import Secrets
+from veena.runtime.transports.stream import Bytes, Listener, Stream
+from veena.runtime.transports.tls import client_context, server_context
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 #: Far more than anything here takes on a busy machine: a test that needs it has failed.

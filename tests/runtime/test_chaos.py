@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from tests.runtime.client_brokers import run, text, two_sites
-from veena.bench.chaos import Chaos, Got, Outcome, Plan, judge
+from veena.bench.endurance.chaos import Chaos, Got, Outcome, Plan, judge
 from veena.client import connect
-from veena.runtime.network_file import parse_network
+from veena.runtime.networks.file import parse_network
 
 SITES = """
 [network]

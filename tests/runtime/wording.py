@@ -13,8 +13,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from veena.core.boundary import ClientRefused, PublishRefused, ToClient
-from veena.core.client_frames import (
+from veena.core.boundary.discovery import AdvertRefused, QueryRefused
+from veena.core.boundary.explain import ExplainRefused
+from veena.core.boundary.inputs_effects import ClientRefused, PublishRefused, ToClient
+from veena.core.boundary.requests import Unanswered
+from veena.core.wire.client import (
     Farewell,
     Pause,
     TellAdvertRefused,
@@ -23,12 +26,9 @@ from veena.core.client_frames import (
     TellRefused,
     TellUnanswered,
 )
-from veena.core.discovery_boundary import AdvertRefused, QueryRefused
-from veena.core.explain_boundary import ExplainRefused
-from veena.core.frames import Frame, Goodbye
-from veena.core.session_boundary import Unanswered
-from veena.core.wire import encode
-from veena.runtime.conversations import Conversations
+from veena.core.wire.codec import encode
+from veena.core.wire.control import Frame, Goodbye
+from veena.runtime.clients.service import Conversations
 
 WORD = "no"
 #: Every frame to a client with a text for people.

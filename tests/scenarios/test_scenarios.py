@@ -42,15 +42,15 @@ import pytest
 
 from tests.core.small_networks import follow
 from veena.address import Address, Unit
-from veena.core.boundary import LinkLoad
-from veena.core.connection import step
-from veena.core.link import LinkState
-from veena.core.paths import cheapest_paths
-from veena.core.settings import SECOND_NS
-from veena.runtime.network_file import Network, load_network, make_network
-from veena.sim.network import VirtualLink
-from veena.sim.options import Options
-from veena.sim.world import World
+from veena.core.boundary.inputs_effects import LinkLoad
+from veena.core.boundary.settings import SECOND_NS
+from veena.core.links.link import LinkState
+from veena.core.topology.connection import step
+from veena.core.topology.paths import cheapest_paths
+from veena.runtime.networks.file import Network, load_network, make_network
+from veena.sim.world.network import VirtualLink
+from veena.sim.world.options import Options
+from veena.sim.world.world import World
 
 HERE = Path(__file__).parent
 NETWORKS = HERE.parents[1] / "networks"

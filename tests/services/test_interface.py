@@ -16,12 +16,12 @@ import pytest
 import veena.testing
 from veena.client import connect
 from veena.errors import InvalidConstraint, InvalidEvent
-from veena.services.dictionary import Dictionary
-from veena.services.registry import Registry
-from veena.services.resolver import Resolver
-from veena.services.service_types import APPLICATION, Mode, PropertyType, ServiceType, ServiceTypes
+from veena.services.dictionary.dictionary import Dictionary
+from veena.services.domain.subscriptions import SubscriptionService
 from veena.services.structured import StructuredEvent
-from veena.services.subscriptions import SubscriptionService
+from veena.services.trading.registry import Registry
+from veena.services.trading.resolver import Resolver
+from veena.services.trading.service_types import APPLICATION, Mode, PropertyType, ServiceType, ServiceTypes
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENT = (ROOT / "docs" / "COLLABORATORY.md").read_text(encoding="utf-8")

@@ -10,10 +10,10 @@ import veena.testing
 from veena.client import connect
 from veena.errors import InvalidAddress, InvalidEvent
 from veena.event import Event
-from veena.matching.constraint import constraint_attributes
-from veena.runtime.rights import event_type
-from veena.services.place import domain_level, domain_of, network_number, unit_of
+from veena.matching.engines.constraint import constraint_attributes
+from veena.runtime.access.rights import event_type
 from veena.services.structured import StructuredEvent, fixed_header, is_past_deadline, is_structured
+from veena.services.trading.domains import domain_level, domain_of, network_number, unit_of
 
 WHOLE = StructuredEvent(
     "heat",

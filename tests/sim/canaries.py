@@ -7,14 +7,14 @@ from typing import Any
 
 from veena.address import Address, identifiers
 from veena.core.broker import Broker
-from veena.core.connection import is_fine
-from veena.core.dissemination import ConnectionTable
-from veena.core.event_frame import EventFrame
-from veena.core.event_id import event_key
-from veena.core.flight import LOG, Flight
-from veena.core.frames import ConnectionRecord
-from veena.core.link import LinkState
-from veena.core.router import Router
+from veena.core.delivery.in_flight import LOG, Flight
+from veena.core.links.link import LinkState
+from veena.core.routing.router import Router
+from veena.core.topology.connection import is_fine
+from veena.core.topology.connection_table import ConnectionTable
+from veena.core.wire.control import ConnectionRecord
+from veena.core.wire.event import EventFrame
+from veena.core.wire.event_id import event_key
 
 
 class SilentLoss(ConnectionTable):

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from veena.bench.workloads import find
-from veena.core.wire_section import encode_section
-from veena.spark import archive
-from veena.spark.archive_table import Plan
-from veena.spark.audit import audit
-from veena.spark.bulk_match import destinations, match
-from veena.spark.match_snapshot import Profile
-from veena.spark.session import session
+from veena.bench.matching.workloads import find
+from veena.core.wire.section import encode_section
+from veena.spark.archive import archive
+from veena.spark.archive.table import Plan
+from veena.spark.audit.audit import audit
+from veena.spark.launch.session import session
+from veena.spark.matching.bulk import destinations, match
+from veena.spark.matching.snapshot import Profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from veena.spark.session import session
+from veena.spark.launch.session import session
 
 
 @pytest.fixture(scope="session")

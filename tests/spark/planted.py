@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.spark.audited import JOBS, ORDERS, QUOTES
 from tests.spark.stored import Rows
-from veena.core.wire_section import encode_section
+from veena.core.wire.section import encode_section
 from veena.event import Event
-from veena.runtime.store_schema import unsigned
+from veena.runtime.store.schema import unsigned
 
 Tables = dict[str, Rows]
 

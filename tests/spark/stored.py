@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from veena.address import format_address
-from veena.core.event_frame import BACKLOG, NO_TTL, EventCodec
+from veena.core.wire.event import BACKLOG, NO_TTL, EventCodec
 from veena.event import EventId
-from veena.runtime.store_schema import unsigned
-from veena.spark.tables import TABLES
+from veena.runtime.store.schema import unsigned
+from veena.spark.log.tables import TABLES
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARROW = {

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import veena.blocking
-from veena.runtime.config_file import parse_config
-from veena.runtime.node import Node
-from veena.runtime.users import digest_of
+from veena.runtime.access.users import digest_of
+from veena.runtime.broker.node import Node
+from veena.runtime.config.reader import parse_config
 
 CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 import veena.testing
-from veena.cli import pipeline
+from veena.cli.pipeline import group as pipeline
 from veena.errors import PipelineError, VeenaError
-from veena.spark import archive
-from veena.spark.archive_table import Plan
-from veena.spark.replay import select
+from veena.spark.archive import archive
+from veena.spark.archive.table import Plan
+from veena.spark.sink.replay import select
 
 #: Starting Java, Spark and a Python worker on a busy machine.
 PATIENCE_S = 500.0

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from veena.client import Client, connect
-from veena.runtime.fleet import Fleet, Member
-from veena.runtime.network_file import Network
+from veena.runtime.fleet.fleet import Fleet, Member
+from veena.runtime.networks.file import Network
 
 Say = Callable[[str], None]
 

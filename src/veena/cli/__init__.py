@@ -1,4 +1,4 @@
-"""The `veena` command: one module a noun, each found and imported only when it is asked for."""
+"""The `veena` command: one module a noun in the rooms here, each found and imported only when it is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns of the command line, in the order in which `veena --help` shows them.
+"""The modules of the command line's nouns, in the order in which `veena --help` shows them.
 
 Each module has `register(app)`; what a command needs is imported inside it, so that `veena --help` starts fast.
 """
@@ -9,13 +9,14 @@ import importlib
 
 import typer
 
-NOUNS: tuple[str, ...] = (
-    "demo", "broker", "network", "users", "dictionary", "messages", "find", "trader", "services", "locate",
-    "status", "topology", "trace", "explain", "advise", "dashboard", "pipeline", "cluster", "sim", "bench",
-    "experiment",
+MODULES: tuple[str, ...] = (
+    "demo.demo", "broker.broker", "broker.network", "broker.users", "collab.dictionary", "client.pub_sub",
+    "client.discovery", "collab.trader", "collab.services", "broker.locate", "broker.status",
+    "broker.topology", "client.trace", "client.explain", "broker.advise", "collab.dashboard",
+    "pipeline.group", "pipeline.cluster", "lab.sim", "lab.bench", "lab.experiment",
 )  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
-    for noun in NOUNS:
-        importlib.import_module(f"veena.cli.{noun}").register(app)
+    for module in MODULES:
+        importlib.import_module(f"veena.cli.{module}").register(app)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from veena.client.client import Client, ClientStatistics, connect
-from veena.client.past import Explanation, TraceAnswer
+from veena.client.explain import Explanation, TraceAnswer
 from veena.client.questions import Found, QueryAnswer, Watch
 from veena.client.subscription import Subscription
 

@@ -10,13 +10,13 @@ from typing import Literal, TypedDict
 import msgspec
 
 from veena.address import LEVEL_NAMES, MAX_LEVELS, level_name
-from veena.core.advert import MAX_PROPERTY_NAME
-from veena.core.discovery_frames import MAX_COLUMNS
-from veena.core.whereabouts import INTERNAL
+from veena.core.discovery.advertisement import MAX_PROPERTY_NAME
+from veena.core.messages.addresses import INTERNAL
+from veena.core.wire.discovery import MAX_COLUMNS
 from veena.errors import InvalidConstraint, LocalProtocolError
 from veena.event import Value
-from veena.matching.constraint_text import parse_constraint
-from veena.matching.engine import Constraint
+from veena.matching.base.engine import Constraint
+from veena.matching.condition.constraint_parser import parse_constraint
 
 #: A durable subscription without a name of its own has its constraint as its name up to this length.
 MAX_TEXT_NAME = 200

@@ -26,15 +26,18 @@ import msgspec
 import veena
 from veena import matching
 from veena.address import Address
-from veena.client import past
+from veena.client import explain as past
 from veena.client.arguments import Content, asked_in, constraint_of, durable_name, level_of, since_ns
 from veena.client.callbacks import Callback, call_with_each
-from veena.client.past import Explanation, SentAway, TraceAnswer
+from veena.client.explain import Explanation, SentAway, TraceAnswer
 from veena.client.questions import QueryAnswer, Watch
 from veena.client.session import Greeting, Session
 from veena.client.subscription import Subscription
-from veena.core.advert import MAX_LEASE_S
-from veena.core.client_frames import (
+from veena.core.boundary.discovery import DEFAULT_LEASE_S, Scalar
+from veena.core.discovery.advertisement import MAX_LEASE_S
+from veena.core.messages.addresses import INTERNAL
+from veena.core.sessions.requests import CORRELATION, REPLY_TO
+from veena.core.wire.client import (
     DEFAULT_CLIENT_HEARTBEAT_MS,
     MAX_CLIENT_HEARTBEAT_MS,
     AskAdvertise,
@@ -42,14 +45,11 @@ from veena.core.client_frames import (
     AskRequest,
     AskWithdraw,
 )
-from veena.core.discovery_boundary import DEFAULT_LEASE_S, Scalar
-from veena.core.requests import CORRELATION, REPLY_TO
-from veena.core.whereabouts import INTERNAL
 from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOut
 from veena.event import DEFAULT_PRIORITY, Event, EventId, Value, check_client_id
-from veena.runtime.locate import locator_url
-from veena.runtime.transport_url import parse_url
-from veena.runtime.transports import Secrets
+from veena.runtime.locator.client import locator_url
+from veena.runtime.transports.registry import Secrets
+from veena.runtime.transports.url import parse_url
 
 DEFAULT_URL = "veena://127.0.0.1:7700"
 #: How long `connect` tries, and how long `subscribe` waits to be acknowledged.

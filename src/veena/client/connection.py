@@ -9,11 +9,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from veena.core.client_frames import ClientHello, ClientWelcome, Farewell, TellRedirect, code_of
-from veena.core.event_frame import EventCodec, EventFrame
-from veena.core.frames import MAX_REASON, Frame, Goodbye, Heartbeat
-from veena.core.wire import Decoder, Numbered, encode
-from veena.core.wire_header import MAX_FRAME
+from veena.core.wire.client import ClientHello, ClientWelcome, Farewell, TellRedirect, code_of
+from veena.core.wire.codec import Decoder, Numbered, encode
+from veena.core.wire.control import MAX_REASON, Frame, Goodbye, Heartbeat
+from veena.core.wire.event import EventCodec, EventFrame
+from veena.core.wire.header import MAX_FRAME
 from veena.errors import (
     NotConnected,
     OtherVersion,
@@ -23,9 +23,9 @@ from veena.errors import (
     VeenaError,
     refusal,
 )
-from veena.runtime.stream import CLOSED, Bytes, Stream
-from veena.runtime.transport_url import parse_url
-from veena.runtime.transports import Secrets, connect
+from veena.runtime.transports.registry import Secrets, connect
+from veena.runtime.transports.stream import CLOSED, Bytes, Stream
+from veena.runtime.transports.url import parse_url
 
 #: Bytes that are written at once without waiting for the end of the turn.
 WRITE_NOW = 64 * 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from veena.core.client_frames import MAX_SHOWN, MAX_STREAMS, Last, Places, show
-from veena.core.event_frame import EventFrame
-from veena.core.event_id import Place, Stream
+from veena.core.wire.client import MAX_SHOWN, MAX_STREAMS, Last, Places, show
+from veena.core.wire.event import EventFrame
+from veena.core.wire.event_id import Place, Stream
 
 #: What may be shown of each kind in one frame: two of them and a password are well below a control frame's limit.
 MAX_BYTES = 192 * 1024

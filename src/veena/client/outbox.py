@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 from veena.address import Address
 from veena.client.connection import Connection
-from veena.core.client_frames import ClientWelcome, Run
-from veena.core.event_frame import EventCodec
-from veena.core.event_id import Place
-from veena.core.frames import Frame
-from veena.core.wire import encode
+from veena.core.wire.client import ClientWelcome, Run
+from veena.core.wire.codec import encode
+from veena.core.wire.control import Frame
+from veena.core.wire.event import EventCodec
+from veena.core.wire.event_id import Place
 from veena.errors import NotConnected, Overloaded, RefusalCode, StoreError, VeenaError, refusal
 from veena.event import Event, EventId, IdGenerator
 

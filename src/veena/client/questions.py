@@ -11,8 +11,10 @@ from typing import TypeVar
 import msgspec
 
 from veena.address import Address, Unit
-from veena.client.past import PastQuestions
-from veena.core.client_frames import (
+from veena.client.explain import PastQuestions
+from veena.core.boundary.discovery import Scalar
+from veena.core.sessions.requests import CORRELATION
+from veena.core.wire.client import (
     AskAdvertise,
     FoundRow,
     TellAdvertised,
@@ -22,10 +24,8 @@ from veena.core.client_frames import (
     TellUnanswered,
     TellWanted,
 )
-from veena.core.discovery_boundary import Scalar
-from veena.core.event_frame import EventFrame
-from veena.core.requests import CORRELATION
-from veena.core.wire_faults import DECODE_ERRORS
+from veena.core.wire.event import EventFrame
+from veena.core.wire.faults import DECODE_ERRORS
 from veena.errors import NotConnected, RemoteProtocolError, TimedOut, Unanswered, VeenaError, refusal
 from veena.event import Event
 

@@ -17,14 +17,13 @@ from typing import Any
 
 import msgspec
 
+from veena.client.broker_list import Places
 from veena.client.connection import Connection, Redirected
 from veena.client.memory import Memory
 from veena.client.outbox import Outbox
-from veena.client.places import Places
 from veena.client.questions import Questions
 from veena.client.subscription import Subscription
-from veena.core.ask_frames import TellExplained, TellMoved, TellReport, TellTraced
-from veena.core.client_frames import (
+from veena.core.wire.client import (
     Acknowledged,
     AskForget,
     AskSubscribe,
@@ -50,14 +49,15 @@ from veena.core.client_frames import (
     TellUnanswered,
     TellWanted,
 )
-from veena.core.event_frame import EventFrame
-from veena.core.event_id import ids_of
-from veena.core.frames import MAX_IDS, Frame, Goodbye, Heartbeat
-from veena.core.wire import Numbered
-from veena.core.wire_header import VERSION, VERSION_LOW
+from veena.core.wire.codec import Numbered
+from veena.core.wire.control import MAX_IDS, Frame, Goodbye, Heartbeat
+from veena.core.wire.event import EventFrame
+from veena.core.wire.event_id import ids_of
+from veena.core.wire.explain import TellExplained, TellMoved, TellReport, TellTraced
+from veena.core.wire.header import VERSION, VERSION_LOW
 from veena.errors import AccessDenied, NotConnected, RefusalCode, RemoteProtocolError, VeenaError, refusal
 from veena.event import EventId
-from veena.runtime.transports import Secrets
+from veena.runtime.transports.registry import Secrets
 
 #: Waiting before the next round over all brokers: at first, and at most; chance spreads those cut off together.
 BACK_OFF_S, MAX_BACK_OFF_S = 0.05, 5.0

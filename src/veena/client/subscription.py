@@ -17,11 +17,11 @@ from typing import Literal, Protocol
 
 from veena.address import Address, level_name
 from veena.client.memory import Key, Memory
-from veena.core.event_frame import EventFrame
-from veena.core.event_id import ids_of
+from veena.core.wire.event import EventFrame
+from veena.core.wire.event_id import ids_of
 from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOut, VeenaError
 from veena.event import Event, EventId, lane
-from veena.matching.engine import Constraint
+from veena.matching.base.engine import Constraint
 
 #: Events and bytes that wait for the application: where the broker is asked to pause, and to go on.
 HIGH_EVENTS, LOW_EVENTS = 4096, 1024

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from veena.core.boundary import (
+from veena.core.boundary.inputs_effects import (
     QUIET,
     Arrived,
     AskToSpeak,
@@ -33,18 +33,29 @@ from veena.core.boundary import (
     Stored,
     StoreFailed,
 )
-from veena.core.broker_statistics import BrokerStatistics
-from veena.core.connection import check_record, establish
-from veena.core.contacts import make_contacts
-from veena.core.courier import Courier
-from veena.core.decisions import Receivers
-from veena.core.discovery import Discovery
-from veena.core.disk import Disk, Identity
-from veena.core.dissemination import ConnectionTable
-from veena.core.event_burst import EventBurst
-from veena.core.event_frame import EventFrame
-from veena.core.events import Events
-from veena.core.frames import (
+from veena.core.boundary.settings import Settings, check_place
+from veena.core.boundary.stored import Disk, Identity
+from veena.core.boundary.tickets import Ledger
+from veena.core.delivery.match_cache import Receivers
+from veena.core.discovery.service import Discovery
+from veena.core.event_side import Events
+from veena.core.interest.service import Profiles
+from veena.core.links.link import Link, LinkState, greeting, tell_room
+from veena.core.links.monitor import Watch
+from veena.core.links.relay import Courier
+from veena.core.membership.reception import Reception
+from veena.core.membership.redial import make_contacts
+from veena.core.membership.service import Membership
+from veena.core.reachability import Reach
+from veena.core.schedule import Schedule, Timers, Work
+from veena.core.startup import Threshold
+from veena.core.statistics import BrokerStatistics
+from veena.core.topology.connection import check_record, establish
+from veena.core.topology.connection_table import ConnectionTable
+from veena.core.topology.network_map import NetworkMap
+from veena.core.topology.next_hops import Hops
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.control import (
     MAX_LISTEN,
     MAX_REASON,
     ConnectionRecord,
@@ -55,20 +66,9 @@ from veena.core.frames import (
     Refresh,
     Routed,
 )
-from veena.core.hops import Hops
-from veena.core.interest_frames import Have, Interest
-from veena.core.ledger import Ledger
-from veena.core.link import Link, LinkState, greeting, tell_room
-from veena.core.map import NetworkMap
-from veena.core.membership import Membership
-from veena.core.profiles import Profiles
-from veena.core.reach import Reach
-from veena.core.reception import Reception
-from veena.core.schedule import Schedule, Timers, Work
-from veena.core.settings import Settings, check_place
-from veena.core.setup_frames import Contacts
-from veena.core.threshold import Threshold
-from veena.core.watch import Watch
+from veena.core.wire.event import EventFrame
+from veena.core.wire.interest import Have, Interest
+from veena.core.wire.membership import Contacts
 from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
 
 #: Links of one broker: more than a broker of 64 neighbours a level and 8 levels has.

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from veena.core.link import Link
+from veena.core.links.link import Link
 
 
 class Work(Enum):

@@ -24,11 +24,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from nicegui import app as pages
 from nicegui import ui
 
-from veena.dashboard.frame import COOKIE, Entry, Frame
-from veena.dashboard.live_panel import LiveFile
-from veena.dashboard.signing import LONGEST_S, AdviserOf, ArchiveOf, Desk, Door, MemberOf, NotSignedIn
+from veena.dashboard.pages.frame import COOKIE, Entry, Frame
+from veena.dashboard.pages.live_panel import LiveFile
+from veena.dashboard.sessions.signing import LONGEST_S, AdviserOf, ArchiveOf, Desk, Door, MemberOf, NotSignedIn
 from veena.errors import ConfigError, VeenaError
-from veena.runtime.transport_url import is_loopback
+from veena.runtime.transports.url import is_loopback
 
 STATIC = Path(__file__).parent / "static"
 #: A name and a password.
@@ -140,18 +140,16 @@ class _Server(uvicorn.Server):
 
 def build(desk: Desk, parts: Parts, is_secure: bool) -> FastAPI:
     """The application; once in a process, because NiceGUI keeps its pages in one place."""
-    from veena.dashboard import (
-        adviser_page,
-        application_page,
-        applications_page,
-        clients_page,
-        discovery_page,
-        events_page,
-        history_page,
-        shadow_page,
-        topology_page,
-        traffic_page,
-    )
+    from veena.dashboard.pages import adviser as adviser_page
+    from veena.dashboard.pages import application as application_page
+    from veena.dashboard.pages import applications as applications_page
+    from veena.dashboard.pages import clients as clients_page
+    from veena.dashboard.pages import discovery as discovery_page
+    from veena.dashboard.pages import events as events_page
+    from veena.dashboard.pages import history as history_page
+    from veena.dashboard.pages import shadow as shadow_page
+    from veena.dashboard.pages import topology as topology_page
+    from veena.dashboard.pages import traffic as traffic_page
 
     @asynccontextmanager
     async def living(app: FastAPI) -> AsyncIterator[None]:

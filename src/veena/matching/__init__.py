@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
-    from veena.matching.compiled import CompiledCondition
-    from veena.matching.engine import Constraint, Engine, Snapshot
-    from veena.matching.xpath import CompiledXPath
+    from veena.matching.base.engine import Constraint, Engine, Snapshot
+    from veena.matching.engines.compiled import CompiledCondition
+    from veena.matching.xpath.engine import CompiledXPath
 
 #: Name of the engine -> `module:class`. Ordered by the cost of one constraint against one event (MAT-04).
 ENGINES: dict[str, str] = {
-    "integer": "veena.matching.integer:IntegerEngine",
-    "topic": "veena.matching.topic:TopicEngine",
-    "tags": "veena.matching.tags:TagsEngine",
-    "selector": "veena.matching.selector:SelectorEngine",
-    "constraint": "veena.matching.constraint:ConstraintEngine",
-    "xpath": "veena.matching.xpath:XPathEngine",
+    "integer": "veena.matching.simple.integer:IntegerEngine",
+    "topic": "veena.matching.simple.topic:TopicEngine",
+    "tags": "veena.matching.tags.engine:TagsEngine",
+    "selector": "veena.matching.engines.selector:SelectorEngine",
+    "constraint": "veena.matching.engines.constraint:ConstraintEngine",
+    "xpath": "veena.matching.xpath.engine:XPathEngine",
 }
 
 
@@ -70,21 +70,21 @@ def covers(engine_name: str, wide: Constraint, narrow: Constraint) -> bool:
 
 def compile_selector(text: str) -> CompiledCondition:
     """A selector on its own: `compile_selector("price > 10").matches({"price": 12})`."""
-    from veena.matching import compiled
+    from veena.matching.engines import compiled
 
     return compiled.compile_selector(text)
 
 
 def compile_constraint(text: str) -> CompiledCondition:
     """A constraint of the Trader language on its own, as `compile_selector`."""
-    from veena.matching import compiled
+    from veena.matching.engines import compiled
 
     return compiled.compile_constraint(text)
 
 
 def compile_xpath(text: str, namespaces: Mapping[str, str] | None = None) -> CompiledXPath:
     """An XPath on its own: `compile_xpath("/a/b[. > 1]").matches("<a><b>2</b></a>")`."""
-    from veena.matching import xpath
+    from veena.matching.xpath import engine as xpath
 
     return xpath.compile_xpath(text, namespaces)
 

@@ -11,23 +11,21 @@ Needs `pip install veena[spark]`. Importing this package is cheap; PySpark is lo
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import Any
 
 #: Public name -> the module that has it.
 _HOMES = {
-    "Access": "veena.spark.log_wire",
-    "LogClient": "veena.spark.log_client",
-    "StageClient": "veena.spark.stage_client",
-    "replay": "veena.spark.replay",
-    "session": "veena.spark.session",
-    "match": "veena.spark.bulk_match",
-    "destinations": "veena.spark.bulk_match",
-    "match_stream": "veena.spark.match_stream",
-    "profile_set": "veena.spark.match_snapshot",
-    "Profile": "veena.spark.match_snapshot",
-    "StoredProfiles": "veena.spark.match_profiles",
+    "Access": "veena.spark.log.connection",
+    "LogClient": "veena.spark.log.client",
+    "StageClient": "veena.spark.sink.staging_client",
+    "replay": "veena.spark.sink.replay",
+    "session": "veena.spark.launch.session",
+    "match": "veena.spark.matching.bulk",
+    "destinations": "veena.spark.matching.bulk",
+    "match_stream": "veena.spark.matching.stream",
+    "profile_set": "veena.spark.matching.snapshot",
+    "Profile": "veena.spark.matching.snapshot",
+    "StoredProfiles": "veena.spark.matching.profiles",
 }
 
 __all__ = [
@@ -49,14 +47,3 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'veena.spark' has no {name!r}; it has {', '.join(__all__)}")
-
-
-class _Package(ModuleType):
-    """Some modules have the name of what they are for: `veena.spark.session` is the function, whoever imported what."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _HOMES or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

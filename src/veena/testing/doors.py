@@ -12,8 +12,8 @@ import asyncio
 from typing import cast
 
 from veena.address import Address, Unit, contains
-from veena.core.frames import Hello
-from veena.core.wire import Decoder
+from veena.core.wire.codec import Decoder
+from veena.core.wire.control import Hello
 from veena.errors import VeenaError
 
 HOST = "127.0.0.1"

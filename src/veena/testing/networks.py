@@ -18,10 +18,10 @@ from types import TracebackType
 from veena.address import Unit
 from veena.blocking import LoopThread
 from veena.errors import InvalidAddress, LocalProtocolError, TimedOut
-from veena.runtime.network_file import Network as Plan
-from veena.runtime.network_file import dump_network
-from veena.runtime.node import DRAIN_S
-from veena.runtime.node_statistics import NodeStatistics
+from veena.runtime.broker.node import DRAIN_S
+from veena.runtime.broker.statistics import NodeStatistics
+from veena.runtime.networks.file import Network as Plan
+from veena.runtime.networks.file import dump_network
 from veena.testing.doors import Cuts, Door
 from veena.testing.places import AsProcess, Broker, InProcess, Place, Settings, remove
 from veena.testing.shapes import network_of

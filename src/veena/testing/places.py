@@ -18,12 +18,12 @@ from typing import Any, Protocol
 
 from veena.address import Address, as_seen
 from veena.errors import ConfigError
-from veena.runtime.config_file import load_config
-from veena.runtime.fleet import last_lines, spawn
-from veena.runtime.logs import Log
-from veena.runtime.node import Node
-from veena.runtime.node_statistics import NodeStatistics
-from veena.runtime.topology import BrokerEntry
+from veena.runtime.broker.node import Node
+from veena.runtime.broker.statistics import NodeStatistics
+from veena.runtime.config.reader import load_config
+from veena.runtime.fleet.fleet import last_lines, spawn
+from veena.runtime.logging.logs import Log
+from veena.runtime.networks.model import BrokerEntry
 from veena.testing.doors import HOST
 
 #: Tables of a broker's configuration file, with their keys.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from veena.address import DEFAULT_FANOUT
 from veena.errors import ConfigError, InvalidAddress
-from veena.runtime.network_file import Network, load_network, make_network
+from veena.runtime.networks.file import Network, load_network, make_network
 
 #: A test on one machine; a network file may have more.
 MAX_BROKERS = 64

@@ -1,0 +1,4 @@
+"""Commands for those who run brokers: `broker`, `network`, `users`, `locate`, `status`, `topology`, `advise`.
+
+Each module has `register(app)`. May import: `completion`, `connection`, `stdin`.
+"""

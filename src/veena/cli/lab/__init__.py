@@ -1,0 +1,4 @@
+"""Commands that measure: `sim`, `bench`, `experiment`.
+
+Each module has `register(app)`. May import: `completion`, `connection`, `stdin`.
+"""

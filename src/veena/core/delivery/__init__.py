@@ -1,0 +1,9 @@
+"""The last step at a broker: which local sessions get an event, once and in order, and the queues in front of clients.
+
+`Ends` in `delivery` drops duplicates, merges repeated streams, checks order, expiry and scope; `match_cache`
+remembers what was decided about an event like this one; `session_queue` bounds what waits for a slow client;
+`fast_path` serves plain local events; `inherited` and `delivered_runs` remember what a session received before.
+`in_flight` is the record of one event that is on its way through this broker.
+Copies to other brokers are in `routing`; what is kept for absent clients is in `durable`.
+May import: all rooms from wire to interest, and journal.
+"""

@@ -1,0 +1,168 @@
+"""The asker's side of a query: which units are asked for what, and their answers made into one (DSC-02..05).
+
+An advertisement of scope s stands with every controller up to level s, so a query of realm r needs one controller of
+the host's own unit of level r, for everything that reaches so far; one of each smaller own unit, for what reaches no
+further than that; and, if the realm is the whole system, one of each other unit of the highest level. These parts have
+no advertisement in common, and together they hold all that the asker may see: each is answered once, however many
+controllers hold it. No part lies outside the realm, and a way to a unit never leaves the unit around both ends, so no
+broker outside the realm sees the query (DSC-03).
+
+Answers come straight here. What has not come by the deadline is named; a unit that is known but out of reach is named
+without being asked.
+
+The invariant: an open query waits for at least one part, and for no longer than its deadline.
+Rejected: asking one controller that asks the others (answers would make the way twice, and a silent one could not be
+told from a slow one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from veena.address import Address, Unit, contains
+from veena.core.boundary.discovery import Answer
+from veena.core.boundary.settings import MILLISECOND_NS
+from veena.core.discovery.query import AdvertQuery
+from veena.core.topology.network_map import NetworkMap
+from veena.core.wire.discovery import Found, FoundRow, QueryPart
+from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError
+
+#: Queries that wait for answers: of one session, and of all.
+MAX_OPEN_OF_SESSION = 64
+MAX_OPEN = 1024
+#: What one answer may hold, and all that are being put together: beyond it rows are dropped and the answer says so.
+MAX_ANSWER_BYTES = 16 << 20
+MAX_GATHERED_BYTES = 256 << 20
+
+
+@dataclass(slots=True)
+class _Open:
+    """A query that waits."""
+
+    session: int
+    number: int
+    query: AdvertQuery
+    until_ns: int
+    #: Units that have not answered, each with the pages that came.
+    pending: dict[Unit, dict[int, Found]] = field(default_factory=dict)
+    rows: list[FoundRow] = field(default_factory=list)
+    silent: dict[Unit, None] = field(default_factory=dict)
+    matched: int = 0
+    bytes: int = 0
+    truncated: bool = False
+
+
+def parts_of(network: NetworkMap, realm: int, others: list[Unit]) -> list[QueryPart]:
+    """Who is asked for what; `others` are the known units of the highest level beside the host's own."""
+    levels = network.levels
+    top = min(realm, levels - 1)
+    parts = [
+        QueryPart(network.own(level), level, levels if level == top else level) for level in range(min(1, top), top + 1)
+    ]
+    if realm == levels:
+        parts += [QueryPart(unit, levels, levels) for unit in sorted(others)]
+    return parts
+
+
+def row_weight(row: FoundRow) -> int:
+    """About how many bytes a row takes in a frame."""
+    return 64 + 2 * (len(row.client) + len(row.name)) + len(row.keys) + len(row.values) + len(row.xml)
+
+
+class Questions:
+    """The open queries of one broker."""
+
+    def __init__(self, network: NetworkMap) -> None:
+        self._map = network
+        self._open: dict[int, _Open] = {}
+        self._last = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, session: int, number: int, query: AdvertQuery, deadline_ms: int, now_ns: int) -> int:
+        """Begin a query; the number that its frames carry."""
+        mine = [each for each in self._open.values() if each.session == session]
+        if any(each.number == number for each in mine):
+            raise LocalProtocolError(f"query {number} is open already: give each query a number of its own")
+        if len(mine) >= MAX_OPEN_OF_SESSION or len(self._open) >= MAX_OPEN:
+            reason = f"too many open queries ({len(mine)} of this session): wait for their answers"
+            is_own = len(mine) >= MAX_OPEN_OF_SESSION
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT if is_own else RefusalCode.BUSY)
+        self._last += 1
+        self._open[self._last] = _Open(session, number, query, now_ns + deadline_ms * MILLISECOND_NS)
+        return self._last
+
+    def await_part(self, asked: int, unit: Unit) -> None:
+        self._open[asked].pending[unit] = {}
+
+    def take_silence(self, asked: int, unit: Unit) -> None:
+        """Nobody in that unit can be asked: it will not be waited for, and be named."""
+        found = self._open[asked]
+        del found.pending[unit]
+        found.silent[unit] = None
+
+    def take(self, frame: Found, origin: Address) -> None:
+        """A page of an answer; raise RemoteProtocolError for one that answers nothing that was asked."""
+        found = self._open.get(frame.number)
+        if found is None or frame.unit not in found.pending:
+            return  # too late
+        pages = found.pending[frame.unit]
+        known = next(iter(pages.values()), frame)
+        if len(origin) != self._map.levels or not contains(frame.unit, origin):
+            raise RemoteProtocolError(f"{origin} answers for {frame.unit}, where it is not")
+        if frame.page >= frame.pages or frame.pages != known.pages or frame.page in pages:
+            return  # two controllers answered: the pages of the first one count
+        for unit in frame.silent:
+            if not contains(frame.unit, unit):
+                raise RemoteProtocolError(f"{frame.unit} names {unit} as silent, which is no part of it")
+        for row in frame.rows:
+            if len(row.home) != self._map.levels or not contains(frame.unit, row.home):
+                raise RemoteProtocolError(f"{frame.unit} answers with an advertisement of {row.home}")
+            found.query.check(row)
+        pages[frame.page] = frame
+        size = sum(map(row_weight, frame.rows))
+        if found.bytes + size > MAX_ANSWER_BYTES or self._bytes + size > MAX_GATHERED_BYTES:
+            found.truncated = True
+        else:
+            found.bytes += size
+            self._bytes += size
+            found.rows += frame.rows
+        if len(pages) == frame.pages:
+            del found.pending[frame.unit]
+            found.matched += frame.matched
+            found.silent.update(dict.fromkeys(frame.silent))
+            sent = sum(len(page.rows) for page in pages.values())
+            limit = frame.matched if found.query.limit is None else min(found.query.limit, frame.matched)
+            found.truncated |= sent < limit
+
+    def close_session(self, session: int) -> None:
+        for asked in [asked for asked, each in self._open.items() if each.session == session]:
+            self._bytes -= self._open.pop(asked).bytes
+
+    def answers(self, now_ns: int) -> list[Answer]:
+        """The queries that are answered, or whose time is over."""
+        done = [asked for asked, each in self._open.items() if not each.pending or now_ns >= each.until_ns]
+        return [self._answer(self._open.pop(asked)) for asked in done]
+
+    def _answer(self, found: _Open) -> Answer:
+        self._bytes -= found.bytes
+        rows = found.query.merge(found.rows)
+        is_all = found.query.limit is None and not found.truncated
+        return Answer(
+            found.session,
+            found.number,
+            found.query.columns,
+            tuple(found.query.found(row) for row in rows),
+            len(rows) if is_all else found.matched,
+            tuple(sorted([*found.silent, *found.pending])),
+            found.truncated,
+        )
+
+    def next_wakeup(self) -> int | None:
+        return min((each.until_ns for each in self._open.values()), default=None)
+
+    def check(self) -> None:
+        assert self._bytes == sum(each.bytes for each in self._open.values())
+        assert all(each.pending for each in self._open.values()), "what is answered is told"

@@ -1,0 +1,425 @@
+"""Shared subscriptions: of a group of clients that want the same, one gets each event.
+
+A group is a durable subscription (`durables`) that belongs to no client. It is kept at one broker, the group's home:
+where the first member subscribed. The home reads it like a client would and deals the events out in turn, to members at
+its own broker and, by post, to those elsewhere. A member has an event until he acknowledges it; when he leaves, or is
+not heard of any more, his events go to others, marked as redelivered. While nobody is there they wait in the log.
+
+What a member is handed without a mark is in the order of its stream: redelivered is what others may have had, and late
+is what lay in a backlog for his broker and was overtaken there.
+
+    member at B --> Join to the group's home (every so often: a lease, and the room that the member has)
+    home --> Give, an event for that member;  B --> Took, when he has acknowledged it
+
+Without a name the group ends a while after its last member has left; with one (`durable`) it stays. A member's broker
+keeps the group itself where nobody does; where somebody may, only after nobody has answered for a while, and where
+somebody has told that he does, after a long while: he is lost then, with what he kept. Should there be two homes, the
+later one wins and the other's events go there, as with a client that roams (`roaming`); what was accepted while there
+were two may have come to a member of each.
+
+The invariant: of a home's group every event that was read and is not acknowledged waits, or is with exactly one member.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from veena.address import Address
+from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientRefused, Deliver, Effect, Subscribe
+from veena.core.boundary.session_id import is_clients
+from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.durable.home_registry import OtherHomes
+from veena.core.durable.registry import Durables
+from veena.core.durable.subscription import Durable, DurableObserver
+from veena.core.interest.constraint import Want, create_engine, make_want
+from veena.core.messages.addresses import GROUP, broker_id, home_id
+from veena.core.messages.kinds import Give, Join, Took
+from veena.core.messages.mailbox import Post
+from veena.core.wire.client import MAX_GROUP_NAME
+from veena.core.wire.event import REDELIVERED, EventCodec, EventFrame
+from veena.core.wire.event_id import EventKey, event_key
+from veena.errors import LocalProtocolError, VeenaError
+
+#: Events that one member has at once: few, so that they are dealt out evenly.
+ROOM = 32
+#: How often members elsewhere say that they are there, and after how long silence they count as gone.
+JOIN_NS = 5 * SECOND_NS
+GONE_NS = 3 * JOIN_NS
+#: After how long silence a home counts as lost: longer than a restart or a partition takes that somebody sees to.
+LOST_NS = 8 * GONE_NS
+#: How often a broker that does not know yet who wants what looks whether it does.
+LOOK_NS = SECOND_NS // 2
+#: Members of one group, and of all groups at one broker.
+MAX_MEMBERS = 10_000
+
+#: A member: where it is, and its number there.
+Member = tuple[Address, int]
+
+
+@dataclass(slots=True)
+class _Place:
+    """A member as the home knows it."""
+
+    heard_ns: int
+    given: dict[EventKey, EventFrame] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """A group at its home."""
+
+    durable: Durable
+    session: int
+    members: dict[Member, _Place] = field(default_factory=dict)
+    waiting: deque[EventFrame] = field(default_factory=deque)
+    #: How far it is acknowledged.
+    level: int = 0
+    #: Since when nobody is there.
+    empty_ns: int | None = None
+
+
+@dataclass(slots=True)
+class _Membership:
+    """A client of this broker that belongs to a group, wherever that is kept."""
+
+    session: int
+    subscription: int
+    given: Subscribe
+    group: str
+    name: str
+    joined_ns: int
+    #: When the home answered last; at first, when it was asked first.
+    heard_ns: int
+    #: Whether the home has been heard of: since it was asked last, and at all.
+    is_known: bool = False
+    was_known: bool = False
+    #: A group that is kept here was acknowledged for all of its scope.
+    was_promised: bool = False
+
+
+def group_id(name: str, want: Want) -> str:
+    """The id under which a group's subscription is kept: of those who share a name, who want the same."""
+    return f"{GROUP}{name}/{want.key.hex()[:16]}"
+
+
+class Shared(DurableObserver):
+    """Groups that are kept here, and clients of this broker that belong to groups."""
+
+    def __init__(
+        self,
+        host: Address,
+        settings: Settings,
+        durables: Durables,
+        post: Post,
+        effects: list[Effect],
+        elsewhere: OtherHomes,
+        is_ready: Callable[[int], bool],
+        new_version: Callable[[int], int],
+        now_ns: int,
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._durables = durables
+        self._post = post
+        self._effects = effects
+        self._elsewhere = elsewhere
+        self._is_ready = is_ready
+        self._new_version = new_version
+        self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self._groups: dict[str, _Group] = {}
+        self._by_session: dict[int, _Group] = {}
+        self._members: dict[int, _Membership] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self.redelivered = 0
+        post.deals_with(Join, self._on_join)
+        post.deals_with(Give, self._on_give)
+        post.deals_with(Took, self._on_took)
+        for durable in list(durables.here.values()):
+            if durable.client_id.startswith(GROUP):
+                self._serve(durable, now_ns)
+
+    # --- members ---
+
+    def subscribe(self, given: Subscribe, now_ns: int) -> None:
+        """A client joins a group."""
+        if not 0 < len(given.group) <= MAX_GROUP_NAME or not given.group.isprintable() or "/" in given.group:
+            raise LocalProtocolError(
+                f"group {given.group[:80]!r}: expected 1 to {MAX_GROUP_NAME} printable characters without a slash"
+            )
+        if len(self._members) >= MAX_MEMBERS or (given.session, given.subscription) in self._numbers:
+            raise LocalProtocolError(
+                f"subscription {given.subscription}: the number is in use, or {MAX_MEMBERS} clients share already"
+            )
+        want = make_want(given.engine, given.constraint, given.scope)
+        if not 1 <= given.scope <= len(self._host):
+            raise LocalProtocolError(f"scope {given.scope}: expected 1 (the cluster) to {len(self._host)} (the system)")
+        create_engine(want.kind).add(0, want.constraint, 0)  # raises for what cannot be read: its home may be elsewhere
+        group = group_id(given.group, want)
+        member = _Membership(given.session, given.subscription, given, group, given.durable or "~", now_ns, now_ns)
+        # Never given before, also not in a former life: the home would take this one for a member that is gone.
+        number = self._new_version(now_ns)
+        self._members[number] = member
+        self._numbers[given.session, given.subscription] = number
+        try:
+            self._seek(number, member, now_ns)
+        except LocalProtocolError:  # there is no room to keep the group here
+            self._drop(number, member)
+            raise
+
+    def _drop(self, number: int, member: _Membership) -> None:
+        del self._members[number], self._numbers[member.session, member.subscription]
+
+    def _seek(self, number: int, member: _Membership, now_ns: int) -> None:
+        """Join the group where it is kept, or keep it here where nobody does; who cannot know that yet looks again."""
+        if member.group not in self._groups and not member.is_known:
+            if not self._is_ready(now_ns):
+                member.joined_ns = now_ns - JOIN_NS + LOOK_NS
+                return
+            if now_ns >= member.heard_ns + self._patience_ns(member.group, now_ns):
+                self._make(member, now_ns)
+        member.is_known = False
+        self._join(number, member, now_ns)
+
+    def _patience_ns(self, group: str, now_ns: int) -> int:
+        """How long to wait for an answer before the group is kept here."""
+        if not self._elsewhere.may_exist(group, now_ns):
+            return 0
+        return LOST_NS if self._elsewhere.is_announced(group) else GONE_NS
+
+    def _make(self, member: _Membership, now_ns: int) -> None:
+        """Keep the group here."""
+        given = member.given
+        session = self._durables.new_session()
+        wanted = Subscribe(
+            session, 1, given.engine, given.constraint, given.scope, durable=given.durable or "group", ack="manual"
+        )
+        # A home that is lost is replaced, whatever there is room for: its members were told that all is well.
+        durable = self._durables.subscribe(
+            wanted,
+            member.group,
+            self._new_version(now_ns),
+            False,
+            now_ns,
+            was_accepted=member.was_known or member.was_promised,
+        )
+        self._enter(durable, session)
+
+    def _serve(self, durable: Durable, now_ns: int) -> None:
+        """Read a group that is kept here since before."""
+        session = self._durables.new_session()
+        wanted = Subscribe(
+            session, 1, durable.engine, durable.constraint, durable.scope, durable=durable.name, ack="manual"
+        )
+        group = self._enter(durable, session)
+        group.empty_ns = now_ns
+        self._durables.subscribe(wanted, durable.client_id, durable.version, False, now_ns, was_accepted=True)
+
+    def _enter(self, durable: Durable, session: int) -> _Group:
+        group = _Group(durable, session)
+        self._groups[durable.client_id] = self._by_session[session] = group
+        return group
+
+    def _join(self, number: int, member: _Membership, now_ns: int) -> None:
+        member.joined_ns = now_ns
+        message = Join(member.group, number, ROOM)
+        if member.group in self._groups:
+            self._on_join(message, self._host, now_ns)
+        else:
+            self._post.send(home_id(member.group), message, now_ns)
+
+    def leave(self, session: int, subscription: int, now_ns: int) -> bool:
+        """A client leaves; False when it shares nothing under this number."""
+        number = self._numbers.pop((session, subscription), None)
+        if number is None:
+            return False
+        member = self._members.pop(number)
+        message = Join(member.group, number, 0)
+        if member.group in self._groups:
+            self._on_join(message, self._host, now_ns)
+        else:
+            self._post.send(home_id(member.group), message, now_ns)
+        return True
+
+    def closed(self, session: int, now_ns: int) -> None:
+        for key in [key for key in self._numbers if key[0] == session]:
+            self.leave(*key, now_ns)
+
+    def acknowledge(self, given: Acknowledge, now_ns: int) -> bool:
+        """A member has these for good; False when it is none."""
+        number = self._numbers.get((given.session, given.subscription))
+        if number is None:
+            return False
+        member = self._members[number]
+        keys = tuple((each.publisher.encode(), *each[1:]) for each in given.ids)
+        message = Took(member.group, number, keys)
+        if member.group in self._groups:
+            self._on_took(message, self._host, now_ns)
+        else:
+            self._post.send(home_id(member.group), message, now_ns)
+        return True
+
+    def _on_give(self, message: Give, origin: Address, now_ns: int) -> None:
+        member = self._members.get(message.member)
+        if member is None or member.group != message.group:
+            return  # it has left, and the home has heard of it or will
+        if not member.was_known:
+            self._effects.append(Active(member.session, member.subscription, member.given.scope))
+        member.is_known = member.was_known = True
+        member.heard_ns = now_ns
+        if not message.frame:
+            return
+        try:
+            frame = self._codec.read(message.frame)
+            frame.event()  # its tail may be broken too
+        except VeenaError:
+            return
+        # What it is given in the wrong order is out of its order for it too, as far as one can tell here.
+        self._hand(member, frame.late_copy() if self._post.is_late else frame)
+
+    def _hand(self, member: _Membership, frame: EventFrame) -> None:
+        self._effects.append(Deliver(frame, ((member.session, (member.subscription,)),)))
+
+    # --- the home ---
+
+    def _on_join(self, message: Join, origin: Address, now_ns: int) -> None:
+        group = self._groups.get(message.group)
+        if group is None:
+            return
+        member = (origin, message.member)
+        if message.room == 0:
+            self._part(group, member, now_ns)
+            return
+        place = group.members.get(member)
+        if place is not None:
+            place.heard_ns = now_ns
+        elif len(group.members) < MAX_MEMBERS:
+            group.members[member] = _Place(now_ns)
+            group.empty_ns = None
+        self._confirm(group, member, now_ns)
+        self._deal(group, now_ns)
+
+    def _confirm(self, group: _Group, member: Member, now_ns: int) -> None:
+        """Tell a member how far its group is acknowledged; elsewhere it hears so that it has a home."""
+        address, number = member
+        if address == self._host:
+            found = self._members[number]
+            found.was_promised = found.was_promised or group.level >= group.durable.scope
+            if group.level:
+                self._effects.append(Active(found.session, found.subscription, group.level))
+        elif group.level >= group.durable.scope:
+            self._post.send(broker_id(address), Give(group.durable.client_id, number, b""), now_ns)
+
+    def active(self, found: list[Active], now_ns: int) -> list[Active]:
+        """Of these, those for clients; those for groups are told to their members."""
+        for each in found:
+            group = self._by_session.get(each.session)
+            if group is not None:
+                group.level = each.level
+                for member in group.members:
+                    self._confirm(group, member, now_ns)
+        return [each for each in found if is_clients(each.session)]
+
+    def _part(self, group: _Group, member: Member, now_ns: int) -> None:
+        """A member is gone: what it had is for others."""
+        place = group.members.pop(member, None)
+        if place is None:
+            return
+        for frame in reversed(place.given.values()):
+            again = frame.copy(frame.to_serve, frame.served, frame.ttl_ms)
+            again.flags |= REDELIVERED
+            group.waiting.appendleft(again)
+            self.redelivered += 1
+        if not group.members:
+            group.empty_ns = now_ns
+        self._deal(group, now_ns)
+
+    def on_group_event(self, session: int, frame: EventFrame, now_ns: int) -> None:
+        """An event for a group that is kept here. One that is best effort is for who is there, and not waited for."""
+        group = self._by_session[session]
+        if frame.reliable:
+            group.waiting.append(frame)
+            self._deal(group, now_ns)
+        elif group.members:
+            self._give(group, self._next_member(group), frame, now_ns)
+
+    def _next_member(self, group: _Group) -> Member:
+        """Of those who have least, the one whose turn was longest ago."""
+        member, place = min(group.members.items(), key=lambda each: len(each[1].given))
+        del group.members[member]
+        group.members[member] = place
+        return member
+
+    def _deal(self, group: _Group, now_ns: int) -> None:
+        """Deal out what waits, as far as there is room."""
+        while group.waiting and any(len(place.given) < ROOM for place in group.members.values()):
+            member, frame = self._next_member(group), group.waiting.popleft()
+            group.members[member].given[event_key(frame)] = frame
+            self._give(group, member, frame, now_ns)
+
+    def _give(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
+        address, number = member
+        if address == self._host:
+            self._hand(self._members[number], frame)
+        else:
+            message = Give(group.durable.client_id, number, self._codec.encode(frame, 0))
+            self._post.send(broker_id(address), message, now_ns, reliable=frame.reliable)
+
+    def _on_took(self, message: Took, origin: Address, now_ns: int) -> None:
+        group = self._groups.get(message.group)
+        if group is None:
+            return
+        place = group.members.get((origin, message.member))
+        keys = [key for key in message.keys if place is not None and place.given.pop(key, None) is not None]
+        self._durables.handing.acknowledge(group.durable, keys, now_ns)
+        self._deal(group, now_ns)
+
+    def on_left(self, durable: Durable, now_ns: int) -> None:
+        """A group went to another home: its members here ask for it there."""
+        group = self._groups.pop(durable.client_id, None)
+        if group is not None:
+            del self._by_session[group.session]
+            for number, member in self._members.items():
+                if member.group == durable.client_id:
+                    self._join(number, member, now_ns)
+
+    # --- time ---
+
+    def tick(self, now_ns: int) -> None:
+        for number, member in list(self._members.items()):
+            if now_ns >= member.joined_ns + JOIN_NS and member.group not in self._groups:
+                try:
+                    self._seek(number, member, now_ns)
+                except LocalProtocolError as error:
+                    self._drop(number, member)
+                    self._effects.append(ClientRefused(member.session, member.subscription, error.code, str(error)))
+        for group in list(self._groups.values()):
+            for key, place in list(group.members.items()):
+                if key[0] != self._host and now_ns >= place.heard_ns + GONE_NS:
+                    self._part(group, key, now_ns)
+            if self._has_ended(group, now_ns):
+                del self._groups[group.durable.client_id], self._by_session[group.session]
+                self._durables.remove(group.durable, now_ns)
+
+    def _has_ended(self, group: _Group, now_ns: int) -> bool:
+        return (
+            group.empty_ns is not None
+            and group.durable.name == "group"
+            and now_ns >= group.empty_ns + max(self._settings.grace_ns, GONE_NS)
+        )
+
+    def next_wakeup(self) -> int | None:
+        due = [each.joined_ns + JOIN_NS for each in self._members.values() if each.group not in self._groups]
+        for group in self._groups.values():
+            due += [place.heard_ns + GONE_NS for (at, _), place in group.members.items() if at != self._host]
+            if group.empty_ns is not None and group.durable.name == "group":
+                due.append(group.empty_ns + max(self._settings.grace_ns, GONE_NS))
+        return min(due, default=None)
+
+    def check(self) -> None:
+        assert len(self._members) == len(self._numbers)
+        for group in self._groups.values():
+            for (address, number), place in group.members.items():
+                assert len(place.given) <= ROOM
+                assert address != self._host or number in self._members

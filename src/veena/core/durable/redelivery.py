@@ -1,0 +1,251 @@
+"""Handing kept events to those who read a durable subscription, and what they acknowledge (`inbox`, `durables`).
+
+A reader that has had everything is handed a new event at once; one that is behind is read to from the log, as long as
+it has room. Everybody who reads a subscription gets every event: they are devices of one client. A group that shares
+one (`shared`) reads it as one reader, a session of the broker's own (`session_id`).
+
+What may have been handed over before is marked as redelivered: what was open here, and what an application that
+acknowledges by itself may have got elsewhere. Where its former home is silent, only the client's word tells: not later
+than the last place it had in the stream, or first published under an earlier incarnation than the publisher's last
+that it had (a repetition may have gone before its original), and not among what it acknowledged. What was overtaken
+there looks the same and is marked too; to ask the former home first would let a dead broker hold up its clients.
+
+The invariant: an event is handed to a reader after every earlier one of the same inbox that he was to get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from veena.core.boundary.inputs_effects import Deliver, Effect
+from veena.core.boundary.log_reader import LogReader
+from veena.core.boundary.session_id import is_brokers
+from veena.core.boundary.settings import MILLISECOND_NS, READ_BATCH, SECOND_NS
+from veena.core.boundary.stored import Entry, Reached
+from veena.core.boundary.tickets import Ledger
+from veena.core.delivery.session_queue import Outlet
+from veena.core.durable.cursor import Inbox, Reader
+from veena.core.durable.subscription import Durable, DurableObserver, State
+from veena.core.journal import Records
+from veena.core.wire.event import LATE, NO_TTL, REDELIVERED, EventFrame
+from veena.core.wire.event_id import EventKey, Place, Stream, event_key, first_key, ids_of
+from veena.core.wire.trace_facts import What
+
+#: How often cursors are written: what a crash makes this broker hand over again, with a mark.
+REACHED_NS = SECOND_NS
+
+
+class Handing:
+    """The readers' side of one broker's durable subscriptions."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        log: LogReader,
+        effects: list[Effect],
+        outlet: Outlet,
+        records: Records,
+        observers: list[DurableObserver],
+        on_emptied: Callable[[Durable, Inbox], None],
+    ) -> None:
+        self._ledger = ledger
+        self._log = log
+        self._effects = effects
+        self._outlet = outlet
+        self._records = records
+        self._observers = observers
+        #: Called when an inbox is read to its end and will be used no more.
+        self._on_emptied = on_emptied
+        self._dirty: dict[int, Durable] = {}
+        self._write_at_ns: int | None = None
+        #: Subscriptions that wait for their past and were read to since this was looked at last.
+        self._passing: dict[int, Durable] = {}
+        self.handed = self.redelivered = self.acknowledged = self.expired = 0
+
+    # --- new events ---
+
+    def added(
+        self, durable: Durable, inbox: Inbox, before: int, offset: int, frame: EventFrame, now_ns: int
+    ) -> list[Reader]:
+        """A new entry, not on disk yet; `before` is where the inbox ended. Who is handed it at once."""
+        found: list[Reader] = []
+        for reader in durable.readers.values():
+            if reader.inbox == inbox.number and reader.next >= before and self._is_free(durable, reader, offset):
+                reader.next = offset + 1
+                handed = self._hand(durable, inbox, reader, offset, frame, now_ns, is_new=True)
+                if handed is frame:
+                    found.append(reader)
+                elif handed is not None:
+                    self.deliver(reader, handed, now_ns)
+        return found
+
+    def deliver(self, reader: Reader, frame: EventFrame, now_ns: int) -> None:
+        if is_brokers(reader.session):
+            for each in self._observers:
+                each.on_group_event(reader.session, frame, now_ns)
+        else:
+            self._effects.append(Deliver(frame, ((reader.session, (reader.subscription,)),)))
+
+    def _is_free(self, durable: Durable, reader: Reader, offset: int) -> bool:
+        inbox = durable.inbox(reader.inbox)
+        return (
+            durable.is_here
+            and not reader.is_reading
+            and not (durable.state is State.ARRIVING and inbox is durable.live)
+            and (inbox.has_room or offset < inbox.front)
+            and not self._outlet.is_clogged(reader.session)
+        )
+
+    def _hand(
+        self,
+        durable: Durable,
+        inbox: Inbox,
+        reader: Reader,
+        offset: int,
+        frame: EventFrame,
+        now_ns: int,
+        *,
+        is_new: bool = False,
+    ) -> EventFrame | None:
+        """Hand an entry to a reader unless it has been had; the frame to hand over."""
+        if inbox.is_acknowledged(offset):
+            return None
+        key = event_key(frame)
+        if self._was_had(durable, inbox, reader, frame):
+            # Its client says that it has had it; the record of that may have gone with a former life.
+            if self._records.is_on and not reader.skips.isdisjoint(ids_of(frame)):
+                self._records.note(frame, What.HAD, now_ns, session=reader.session)
+            self._pass_over(durable, inbox, offset, key)
+            return None
+        self.handed += 1
+        if durable.is_passing:  # nobody acknowledges what goes with its session
+            inbox.pass_over(offset)
+            return frame if reader.follows(ids_of(frame)) else frame.late_copy()
+        ids = ids_of(frame)
+        again = (inbox.hand(offset, key) and not is_new) or reader.may_have_got(ids)
+        is_late = reader.is_past(frame.late, *ids[0]) or _is_overtaken(durable, inbox, *ids[0])
+        if again or is_late is not frame.late:
+            self.redelivered += again
+            frame = frame.copy(frame.to_serve, frame.served, frame.ttl_ms)
+            frame.flags |= (REDELIVERED if again else 0) | (LATE if is_late else 0)
+        return frame
+
+    def _was_had(self, durable: Durable, inbox: Inbox, reader: Reader, frame: EventFrame) -> bool:
+        """Whether an event comes, or came, by an older inbox, or the client said that it has had it."""
+        ids = ids_of(frame)
+        if not reader.skips.isdisjoint(ids):
+            return True
+        if inbox is not durable.live:
+            return False
+        if first_key(frame) in durable.moved_keys:
+            return True
+        return not frame.late and durable.is_below_floor(frame)
+
+    def _pass_over(self, durable: Durable, inbox: Inbox, offset: int, key: EventKey) -> None:
+        if not inbox.acknowledge(key):
+            inbox.pass_over(offset)
+        self._dirty[durable.number] = durable
+        self._tell_settled(durable, key)
+
+    def _tell_settled(self, durable: Durable, key: EventKey) -> None:
+        for each in self._observers:
+            each.on_settled(durable, key)
+
+    # --- acknowledgements ---
+
+    def acknowledge(self, durable: Durable, keys: Iterable[EventKey], now_ns: int) -> None:
+        """Somebody has these for good."""
+        for key in keys:
+            if any(inbox.acknowledge(key) for inbox in durable.inboxes):
+                self.acknowledged += 1
+                self._tell_settled(durable, key)
+        self._dirty[durable.number] = durable
+        if self._write_at_ns is None:
+            self._write_at_ns = now_ns + REACHED_NS
+        self.pump(durable)
+
+    # --- the log ---
+
+    def pump(self, durable: Durable) -> None:
+        """Read on for those who are behind."""
+        for reader in durable.readers.values():
+            inbox = durable.inbox(reader.inbox)
+            while inbox.is_closed and reader.next >= inbox.end and inbox is not durable.live:
+                inbox = durable.inboxes[durable.inboxes.index(inbox) + 1]
+                reader.inbox, reader.next = inbox.number, inbox.cursor
+            if reader.next < inbox.stored and self._is_free(durable, reader, reader.next):
+                reader.is_reading = True
+                self._read(durable, reader, inbox)
+        if durable.is_passing:
+            self._passing[durable.number] = durable
+        while len(durable.inboxes) > 1 and durable.is_here and _is_empty(durable, durable.inboxes[0]):
+            self._on_emptied(durable, durable.inboxes.pop(0))
+
+    def take_passing(self) -> list[Durable]:
+        """The subscriptions that wait for their past and were read to since this was asked last."""
+        passing, self._passing = list(self._passing.values()), {}
+        return passing
+
+    def _read(self, durable: Durable, reader: Reader, inbox: Inbox) -> None:
+        until = inbox.stored
+
+        def found(entries: Sequence[Entry], now_ns: int) -> None:
+            reader.is_reading = False
+            if durable.readers.get((reader.session, reader.subscription)) is not reader:
+                return
+            for entry in entries:
+                if not self._is_free(durable, reader, entry.offset):
+                    return
+                reader.next = entry.offset + 1
+                frame = self.mortal(durable, inbox, entry, now_ns)
+                handed = None if frame is None else self._hand(durable, inbox, reader, entry.offset, frame, now_ns)
+                if handed is not None:
+                    self.deliver(reader, handed, now_ns)
+            if len(entries) < READ_BATCH:
+                reader.next = max(reader.next, until)
+                inbox.front = max(inbox.front, until)
+            self.pump(durable)
+
+        self._log.read(reader.next, READ_BATCH, found, inbox=inbox.number)
+
+    def mortal(self, durable: Durable, inbox: Inbox, entry: Entry, now_ns: int) -> EventFrame | None:
+        """The event with what is left of its time to live; None when that is over."""
+        frame = entry.frame
+        if frame.ttl_ms == NO_TTL:
+            return frame
+        left_ms = frame.ttl_ms - (now_ns - entry.accepted_ns) // MILLISECOND_NS
+        if left_ms > 0:
+            return frame.copy(frame.to_serve, frame.served, left_ms)
+        if not inbox.is_acknowledged(entry.offset):
+            self.expired += 1
+            if durable.is_passing:
+                durable.was_not_handed(first_key(frame))
+            self._pass_over(durable, inbox, entry.offset, event_key(frame))
+        return None
+
+    # --- time ---
+
+    def tick(self, now_ns: int) -> None:
+        if self._write_at_ns is not None and now_ns >= self._write_at_ns:
+            self._write_at_ns = None
+            for durable in self._dirty.values():
+                for inbox in () if durable.is_passing else durable.inboxes:
+                    self._ledger.write(Reached(inbox.number, inbox.cursor))
+            self._dirty.clear()
+
+    def forget(self, durable: Durable) -> None:
+        self._dirty.pop(durable.number, None)
+
+    def next_wakeup(self) -> int | None:
+        return self._write_at_ns
+
+
+def _is_overtaken(durable: Durable, inbox: Inbox, stream: Stream, place: Place) -> bool:
+    """Whether a later event of its stream came from the former home, which did not say that it had everything before
+    it: what came here by itself is then handed over behind that."""
+    return inbox is durable.live and place <= durable.moved_last.get(stream, (-1, -1))
+
+
+def _is_empty(durable: Durable, inbox: Inbox) -> bool:
+    is_read = all(reader.inbox != inbox.number for reader in durable.readers.values())
+    return inbox.is_closed and inbox.cursor >= inbox.end and is_read

@@ -1,0 +1,232 @@
+"""Subscriptions with a past: `since` asks every origin in scope for what it accepted from a time on (design §7).
+
+    subscribe since T --> acknowledged --> Since to every broker in scope --> each reads its log: Past, PastEnd
+    what came from the logs first, then what came by itself meanwhile, without what came both ways
+
+A broker is asked when it already knows that the subscription is there, so whatever it accepts later comes by itself:
+there is no gap. The two parts are joined as for a client that came from elsewhere (`durables`): what comes from the
+logs is an older inbox. When somebody in every unit has answered and nothing more comes, or after a while, the rest is
+opened and the client is told. How many brokers a unit has is not known here, so the far ones may answer later still:
+what they send is handed over with the mark `late` where it is out of order. After a longer while nothing of the past is
+waited for any more, and a subscription that is not durable is an ordinary one from then on.
+
+How far the past goes back is a matter of each log's retention: where it begins later, that is told.
+
+The invariant: an event of the past is handed over once, and before every later one of its stream that came by itself,
+unless it is marked late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from veena.address import Address, Unit, as_seen
+from veena.core.boundary.inputs_effects import Active, Effect, Subscribe
+from veena.core.boundary.log_reader import LogReader
+from veena.core.boundary.requests import CaughtUp
+from veena.core.boundary.session_id import durable_number
+from veena.core.boundary.settings import READ_BATCH, Settings
+from veena.core.boundary.stored import Entry
+from veena.core.durable.registry import Durables
+from veena.core.durable.subscription import Durable, State
+from veena.core.interest.constraint import KINDS, create_engine, keyed_want
+from veena.core.messages.addresses import broker_id, everybody_id
+from veena.core.messages.kinds import Past, PastEnd, Since
+from veena.core.messages.mailbox import Post
+from veena.core.wire.event import BACKLOG, EventCodec
+from veena.errors import InvalidConstraint, InvalidEvent, LocalProtocolError, RefusalCode, VeenaError
+from veena.matching.base.engine import Engine
+
+#: Subscriptions of one broker that wait for their past, and questions of others that are being answered.
+MAX_OPEN = 1000
+#: In times of `arrive_ns` after the question: how long units that are silent are waited for, and how long answers are
+#: taken that come after the client was told. A broker twenty slow hops away answers within the second.
+PATIENCE = 2
+TAIL = 4
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A subscription that waits for its past."""
+
+    durable: Durable
+    session: int
+    subscription: int
+    since_ns: int
+    until_ns: int
+    #: When the last answer came, and the units that have answered at all.
+    heard_ns: int = 0
+    answered: dict[Unit, None] = field(default_factory=dict)
+    is_asked: bool = False
+    #: The client was told that it has its past: answers are still taken, until then.
+    is_told: bool = False
+    gone_ns: int = 0
+
+
+class Pasts:
+    """The past of one broker's subscriptions, and of others' as far as it lies in this broker's log."""
+
+    def __init__(
+        self,
+        host: Address,
+        settings: Settings,
+        durables: Durables,
+        post: Post,
+        reader: LogReader,
+        effects: list[Effect],
+        vertices: Callable[[], Sequence[Unit]],
+        log_end: Callable[[], int],
+        opens: Callable[[Durable, int], None],
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._durables = durables
+        self._post = post
+        self._reader = reader
+        self._effects = effects
+        self._vertices = vertices
+        self._log_end = log_end
+        self._opens = opens
+        self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self._asked: dict[int, _Asked] = {}
+        self._answering = 0
+        post.deals_with(Since, self._on_since)
+        post.deals_with(Past, self._on_past)
+        post.deals_with(PastEnd, self._on_end)
+
+    # --- who asks ---
+
+    def subscribe(self, given: Subscribe, durable: Durable, now_ns: int) -> None:
+        """A subscription was made that wants its past."""
+        assert given.since_ns is not None
+        until_ns = now_ns + PATIENCE * self._settings.arrive_ns
+        asked = _Asked(durable, given.session, given.subscription, given.since_ns, until_ns)
+        self._asked[durable.number] = asked
+
+    def check_room(self, given: Subscribe) -> None:
+        if len(self._asked) >= MAX_OPEN:
+            raise LocalProtocolError(
+                f"subscription {given.subscription} with a past: {MAX_OPEN} wait for theirs already; try again soon",
+                code=RefusalCode.BUSY,
+            )
+
+    def active(self, found: Sequence[Active], now_ns: int) -> None:
+        """Some subscriptions are acknowledged further."""
+        for each in found:
+            asked = self._asked.get(durable_number(each.session))
+            if asked is not None and not asked.is_asked and each.level >= asked.durable.scope:
+                self._ask(asked, now_ns)
+
+    def _ask(self, asked: _Asked, now_ns: int) -> None:
+        asked.is_asked, asked.heard_ns = True, now_ns
+        asked.until_ns = now_ns + PATIENCE * self._settings.arrive_ns
+        want = self._durables.want(asked.durable)
+        unit = self._host[: len(self._host) - want.scope]
+        message = Since(asked.durable.number, asked.since_ns, want.engine, want.payload, want.scope)
+        self._post.send(everybody_id(unit), message, now_ns)
+
+    def _on_past(self, message: Past, origin: Address, now_ns: int) -> None:
+        durable = self._durables.all.get(message.number)
+        if durable is None or not durable.is_here:
+            return
+        try:
+            frame = self._codec.read(message.frame)
+            frame.event()  # its tail may be broken too
+        except VeenaError:
+            return
+        asked = self._asked.get(message.number)
+        if asked is not None:
+            asked.heard_ns = now_ns
+        self._durables.add_moved(durable, frame, now_ns)
+
+    def _on_end(self, message: PastEnd, origin: Address, now_ns: int) -> None:
+        asked = self._asked.get(message.number)
+        if asked is not None:
+            asked.heard_ns = now_ns
+            asked.answered[as_seen(self._host, origin)] = None
+            asked.gone_ns = max(asked.gone_ns, message.gone_ns)
+
+    def _silent(self, asked: _Asked) -> tuple[Unit, ...]:
+        size = len(self._host) - asked.durable.scope
+        return tuple(unit for unit in self._vertices() if len(unit) > size and unit not in asked.answered)
+
+    # --- who is asked ---
+
+    def _on_since(self, message: Since, origin: Address, now_ns: int) -> None:
+        try:
+            want = keyed_want(KINDS.index(message.engine), message.constraint, message.scope)
+            engine = create_engine(want.kind)
+            engine.add(1, want.constraint, 1)
+        except (ValueError, msgspec.MsgspecError, InvalidConstraint):
+            return
+        if self._answering >= MAX_OPEN:
+            return  # the asker goes on without this part, and is told so
+        self._answering += 1
+        self._read(message, origin, engine, 0, self._log_end())
+
+    def _read(self, message: Since, origin: Address, engine: Engine, offset: int, until: int) -> None:
+        def found(entries: Sequence[Entry], now_ns: int) -> None:
+            for entry in entries:
+                if entry.offset < until and _is_own(entry) and _matches(engine, entry):
+                    data = self._codec.encode(entry.frame, 0)
+                    self._post.send(broker_id(origin), Past(message.number, data), now_ns)
+            if len(entries) < READ_BATCH or entries[-1].offset + 1 >= until:
+                self._answering -= 1
+                gone_ns = self._reader.begins_ns if self._reader.begins_ns > message.since_ns else 0
+                self._post.send(broker_id(origin), PastEnd(message.number, gone_ns), now_ns)
+            else:
+                self._read(message, origin, engine, entries[-1].offset + 1, until)
+
+        self._reader.read(offset, READ_BATCH, found, since_ns=message.since_ns)
+
+    # --- time ---
+
+    def tick(self, now_ns: int) -> None:
+        for number, asked in list(self._asked.items()):
+            durable = asked.durable
+            if number not in self._durables.all or not durable.is_here:
+                del self._asked[number]
+                continue
+            if now_ns < self._due(asked):
+                continue
+            if not asked.is_asked:  # somebody does not acknowledge: ask those who can be reached
+                self._ask(asked, now_ns)
+                continue
+            if asked.is_told:
+                del self._asked[number]
+                self._durables.handing.pump(durable)
+                continue
+            asked.is_told, asked.until_ns = True, asked.until_ns + (TAIL - PATIENCE) * self._settings.arrive_ns
+            silent = self._silent(asked)
+            self._effects.append(CaughtUp(asked.session, asked.subscription, silent, asked.gone_ns))
+            if durable.state is State.ARRIVING:
+                self._opens(durable, now_ns)
+
+    def is_open(self, durable: Durable) -> bool:
+        """Whether something of its past may still come."""
+        return durable.number in self._asked
+
+    def next_wakeup(self) -> int | None:
+        return min(map(self._due, self._asked.values()), default=None)
+
+    def _due(self, asked: _Asked) -> int:
+        """When to look at it again, if nothing comes."""
+        if not asked.is_asked or asked.is_told or self._silent(asked):
+            return asked.until_ns
+        return min(asked.until_ns, asked.heard_ns + self._settings.merge_ns)
+
+
+def _is_own(entry: Entry) -> bool:
+    """Whether this broker accepted it: not what it keeps for clients, nor for others who are absent."""
+    return not entry.inboxes and not entry.frame.flags & BACKLOG
+
+
+def _matches(engine: Engine, entry: Entry) -> bool:
+    try:
+        event = entry.frame.event()
+    except InvalidEvent:
+        return False
+    return not event.to and bool(engine.match(event))

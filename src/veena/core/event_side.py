@@ -1,0 +1,315 @@
+"""The event side of a broker, composed: publishers and log (`origin`), duties (`router`), clients (`ends`), copies.
+
+    publish --> origin --> ledger (disk) --> router --> hops, and ends --> clients
+    copy over a link --> router, or `copies_kept` when it is one to keep
+
+What each decides stands in its own module; this one says who is told of what, and in which order things go out at the
+end of an input: duties first, then what there is room for in the log, then what must be on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from veena.address import Unit
+from veena.core.boundary.clients import AskWanted, SessionClear, SessionClogged, Unwatch
+from veena.core.boundary.explain import Denied, Explain, Trace
+from veena.core.boundary.inputs_effects import Effect, Input, LogRead, Publish, PublishBatch
+from veena.core.boundary.log_reader import LogReader
+from veena.core.boundary.settings import Settings
+from veena.core.boundary.staging import ReleaseStaged
+from veena.core.boundary.stored import Disk, Entry, Known
+from veena.core.boundary.tickets import Ledger
+from veena.core.delivery.delivery import Ends, EndStatistics
+from veena.core.delivery.fast_path import PlainWay
+from veena.core.delivery.in_flight import Flight
+from veena.core.delivery.match_cache import Decisions
+from veena.core.delivery.session_queue import Outlet, OutletStatistics
+from veena.core.durable.failover.service import Standing
+from veena.core.durable.statistics import DurableStatistics
+from veena.core.explain.query import Explainer
+from veena.core.interest.service import Profiles
+from veena.core.links.link import Link
+from veena.core.publishing.batch_release import Releases
+from veena.core.publishing.log import Origin
+from veena.core.publishing.publishers import Publishers
+from veena.core.publishing.replica_holder import KeptCopies
+from veena.core.publishing.replica_sender import Copies, CopyStatistics
+from veena.core.publishing.statistics import OriginStatistics
+from veena.core.routing.burst_router import BurstWay
+from veena.core.routing.router import Router
+from veena.core.routing.statistics import RouterStatistics
+from veena.core.sessions.quench import Quench, QuenchStatistics
+from veena.core.sessions.sessions import Sessions
+from veena.core.topology.network_map import NetworkMap
+from veena.core.topology.next_hops import Hops
+from veena.core.wire.control import AntiEvent, Burst, Done, Frame, Held, Open, Refused, Release
+from veena.core.wire.event import COPY, EventFrame
+from veena.core.wire.trace_facts import What
+from veena.errors import InvalidEvent
+
+
+class Events:
+    """One a broker; `links` are its open links by connection id, `effects` the list that all parts add to."""
+
+    def __init__(
+        self,
+        network: NetworkMap,
+        hops: Hops,
+        profiles: Profiles,
+        links: Mapping[int, Link],
+        settings: Settings,
+        ledger: Ledger,
+        effects: list[Effect],
+        disk: Disk,
+        chance: Callable[[int], int],
+        now_ns: int,
+    ) -> None:
+        self._settings = settings
+        self._host = network.host
+        self._profiles = profiles
+        self._ledger = ledger
+        interest = profiles.interest
+        self.records = profiles.records
+        self.records.restore(disk.noted, now_ns)
+        self._effects = effects
+        self.outlet = Outlet(settings, profiles.clients, effects, self.records)
+        self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
+        self.ends = Ends(self, network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
+        self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
+        self.copies = Copies(network.host, links, settings)
+        self.kept_copies = KeptCopies(network, links, settings, ledger, disk.kept)
+        self.reader = LogReader(effects)
+        self.origin = Origin(
+            network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk, self._stored
+        )
+        self.quench = Quench(network.host, settings, profiles, effects)
+        plain = PlainWay(network.host, profiles, self.decisions, self.ends)
+        self.bursts = BurstWay(network.host, settings, profiles, self.decisions, self.ends, self.router, links, effects)
+        self.publishers = Publishers(
+            network.host, settings, profiles, self.decisions, self.origin, self.router, plain, self.bursts, effects
+        )
+        self.origin.plain = plain
+        self.releases = Releases(network.host, profiles, self.decisions, self.origin, self.router, ledger, effects)
+        services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader)
+        sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
+        self.sessions = sessions
+        #: Units out of reach, and since when.
+        self._lost_ns: dict[Unit, int] = {}
+        #: Units that a former life of this broker knew, and this one has not met: how long it was dead nobody says.
+        self._unmet: dict[Unit, None] = dict.fromkeys(disk.known)
+        self.explainer = Explainer(
+            network.host, settings, self.records, self.router, self.origin, self.sessions.post, effects,
+            profiles.all_known, self._lost_ns.get, lambda session: session in profiles.clients,
+            profiles.is_ready,
+        )  # fmt: skip
+        self.standing = Standing(
+            network, settings, sessions.durables, sessions.roaming, sessions.post, self.origin, self.router, ledger,
+            self.reader, disk, now_ns,
+        )  # fmt: skip
+        self._next_look_ns = 0
+        self._connect_parts()
+
+    def _connect_parts(self) -> None:
+        """Give the parts what they need of parts that were made after them."""
+        sessions = self.sessions
+        # They are told in this order; nobody was told of anything before.
+        observers = (sessions.roaming, sessions.shared, self.standing.telling, self.standing.standbys)
+        sessions.durables.observers.extend(observers)
+        if self._settings.copies == 2:
+            self.router.duties.observers.append(self.standing.served)
+        self.router.looks_again = self._looks_again
+        self.router.may_enter = self._profiles.leases.may_enter
+        self.kept_copies.acknowledge = self.router.duties.acknowledge
+        self.kept_copies.adopt = self.origin.adopt
+
+    def _looks_again(self, connection: int, flight: Flight, now_ns: int) -> bool:
+        """The near gatekeeper's second look, with the wants of the unit beyond the link."""
+        origin = flight.frame.origin_address or self._host
+        if self._profiles.beyond.is_blind(connection, origin, now_ns):
+            return True
+        try:
+            is_old = bool(flight.adopted | flight.late) or self.decisions.is_old(flight.frame, now_ns)
+            return self._profiles.beyond.wants(connection, flight.event(), origin, now_ns, is_old=is_old)
+        except InvalidEvent:
+            return False
+
+    # --- what the ends pass on (`ends.EventSide`) ---
+
+    def receive(self, frame: EventFrame, now_ns: int) -> None:
+        self.standing.dealing_with(frame)
+        try:
+            self.sessions.receive(frame, now_ns)
+        finally:
+            self.standing.dealing_with(None)
+
+    def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
+        self.standing.dealing_with(frame)
+        try:
+            return self.sessions.keep(frame, sessions, now_ns)
+        finally:
+            self.standing.dealing_with(None)
+
+    def must_wait(self, flight: Flight) -> bool:
+        return self.standing.must_wait(flight)
+
+    def places_saved(self, flights: list[Flight], now_ns: int) -> None:
+        self.router.delivered(self.standing.safe(flights), now_ns)
+
+    def bursts_saved(self, offsets: list[int], now_ns: int) -> None:
+        self.origin.bursts_served(offsets, now_ns)
+
+    def _stored(self, entry: Entry, now_ns: int) -> None:
+        self.sessions.stored(entry, now_ns)
+
+    # --- what comes in ---
+
+    def frame_handlers(self) -> dict[type[Frame], Callable[..., None]]:
+        router = self.router
+        return {
+            Burst: self.bursts.arrived,
+            Done: self._on_done,
+            Refused: router.on_refused,
+            Held: lambda link, frame, now: router.on_held(link, frame.units, now),
+            Open: lambda link, frame, now: router.on_open(link, frame.units, now),
+            AntiEvent: lambda link, frame, now: None,  # a copy is taken back before it is sent, or not at all
+            Release: lambda link, frame, now: self.kept_copies.release(link, frame),
+        }
+
+    def input_handlers(self) -> dict[type[Input], Callable[..., bool | None]]:
+        return {
+            SessionClogged: self.outlet.clog,
+            SessionClear: self.outlet.clear,
+            AskWanted: self.quench.ask,
+            Unwatch: self.quench.unwatch,
+            Explain: self.explainer.ask,
+            Trace: self.explainer.ask,
+            Denied: lambda given, now_ns: self.records.denied(given.frame, given.session, given.rule, now_ns),
+            LogRead: self.reader.on_read,
+            Publish: self._publish,
+            PublishBatch: self.publishers.publish_batch,
+            ReleaseStaged: self.releases.release,
+            **self.sessions.input_handlers(),
+        }
+
+    def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
+        """An event frame came over a link."""
+        if frame.flags & COPY:
+            self.kept_copies.keep(link, number, frame)
+        else:
+            self.router.arrived(link, number, frame, now_ns)
+
+    def _on_done(self, link: Link, frame: Done, now_ns: int) -> None:
+        self.router.on_done(link, frame, now_ns)
+        self.copies.on_done(link, frame, now_ns)
+
+    def opened(self, link: Link, now_ns: int) -> None:
+        """A connection was made."""
+        link.on_sent = self._on_sent
+        if self.records.is_on:
+            link.on_lost = self._on_lost
+        self.router.is_stale = True
+        self.copies.changed(now_ns)
+
+    def _on_sent(self, connection: int, ticket: int, number: int, now_ns: int) -> None:
+        """An event that had to wait for room on a link has its number now."""
+        self.router.numbered(connection, ticket, number, now_ns)
+        self.copies.numbered(connection, ticket, number)
+
+    def _on_lost(self, frame: EventFrame, expired: bool, now_ns: int) -> None:
+        """A best-effort event that waited for room on a link will not go."""
+        what, text = (What.EXPIRED, "") if expired else (What.DROPPED, "best effort: the link had no room")
+        self.records.note(frame, what, now_ns, units=self.router.units(frame.to_serve), text=text)
+
+    def closed(self, connection: int, now_ns: int) -> None:
+        self.router.closed(connection, now_ns)
+        self.bursts.closed(connection)
+        self.copies.changed(now_ns)
+
+    def _publish(self, given: Publish, now_ns: int) -> None:
+        self.publishers.publish(given, now_ns)
+
+    def reach_changed(self, found: list[Unit], lost: list[Unit], now_ns: int) -> None:
+        """Units came into reach or left it. After an absence inside an own unit others hold a backlog for us."""
+        self.standing.reach_changed()
+        if found:  # who was apart from us has not heard, for a while, what we have
+            self.decisions.wary_until_ns = now_ns + self._settings.lease_ns
+        for unit in lost:
+            self._lost_ns[unit] = now_ns
+        for unit in found:
+            since = self._lost_ns.pop(unit, now_ns)
+            was_dead = self._unmet.pop(unit, unit) is None
+            if len(unit) > 1 and (was_dead or now_ns - since >= self._settings.absent_after_ns):
+                self.ends.gather(self._settings.merge_ns, now_ns)
+
+    def _look_after_the_absent(self, now_ns: int) -> None:
+        for flight, mask in self.router.overdue(now_ns - self._settings.absent_after_ns):
+            flight.adopted |= mask
+            self.origin.look_after(flight, mask, now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + self._settings.heartbeat_ns
+            self._look_after_the_absent(now_ns)
+            self._ledger.write_again()
+            self.router.sweep(now_ns)
+            self.copies.tick(now_ns)
+            self.kept_copies.tick(now_ns)
+        self.ends.tick(now_ns)
+        self.origin.tick(now_ns)
+        self.sessions.tick(now_ns)
+        self.standing.tick(now_ns)
+        self.quench.tick(now_ns)
+        self.explainer.tick(now_ns)
+        self.ends.expire(now_ns - 2 * self._settings.retention_ns)
+
+    def flush(self, now_ns: int) -> bool:
+        """The end of an input; whether it changed what clients want."""
+        self.router.flush(now_ns)
+        self.origin.pump(now_ns)
+        has_changed = self.sessions.flush(now_ns)
+        self.standing.flush(now_ns)
+        self.ends.flush()
+        if self.quench.is_watched:
+            self.quench.look(now_ns)
+        known = self._profiles.leases.take_known()
+        if known is not None:
+            self._ledger.write(Known(known))
+        if self.records.is_on:
+            noted = self.records.take(self._effects, now_ns)
+            if noted is not None:
+                self._ledger.write(noted)
+        return has_changed
+
+    def next_wakeup(self) -> int | None:
+        is_busy = len(self.router.duties) or self.copies.is_busy or len(self.kept_copies)
+        look = self._next_look_ns if is_busy else None
+        parts = (self.origin, self.ends, self.sessions, self.standing, self.quench, self.explainer)
+        return min((time for time in (look, *(part.next_wakeup() for part in parts)) if time is not None), default=None)
+
+    def statistics(
+        self,
+    ) -> tuple[
+        RouterStatistics,
+        OriginStatistics,
+        CopyStatistics,
+        EndStatistics,
+        OutletStatistics,
+        QuenchStatistics,
+        DurableStatistics,
+    ]:
+        copies = self.copies.statistics(len(self.kept_copies), self.kept_copies.bytes)
+        parts = (self.ends.statistics(), self.outlet.statistics(), self.quench.statistics(), self.sessions.statistics())
+        return self.router.statistics, self.origin.statistics(), copies, *parts
+
+    def check(self) -> None:
+        self.router.check()
+        self.origin.check()
+        self.copies.check()
+        self.ends.check()
+        self.outlet.check()
+        self.quench.check()
+        self.sessions.check()
+        self.standing.check()
+        self.explainer.check()
+        self.decisions.check()

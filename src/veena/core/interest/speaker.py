@@ -1,0 +1,385 @@
+"""Who says what a unit wants: its speaker, the lowest of its live controllers (design §5, PPP-01, PPP-04, PPP-05).
+
+A broker always speaks for itself. The controllers of a cluster hold the wants of its brokers, and one of them, the
+speaker, tells the super-cluster what the cluster wants, with the cluster as the one that wants it; and so on upwards.
+What is told is the difference between what was told before and what should be: transitions, never repeats, gathered for
+a short interval a level. From the super-cluster upwards a digest is told instead of rows.
+
+A speaker has epochs. It opens a new one whenever somebody else has spoken for the unit, or itself in an earlier life:
+its first words then have a higher version than anything that was ever heard, and correct what no longer holds. It
+withdraws only what it knows to be gone: a want that it has counted itself, or that was told by a speaker it can reach.
+So where a unit has come apart inside and each part has a speaker, both tell what they know and neither takes back what
+the other told: wider than the truth while it lasts, never narrower. And as long as it has not heard all parts of the
+unit, after a start for example, it adds to what was told, takes nothing back, and sets no mark: a unit whose speaker
+has not set one wants all.
+
+The invariant: after a review every want that the unit should tell stands in the table, and of those that it should not
+tell only such as a speaker out of reach has told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from veena.address import Address, Unit, as_seen
+from veena.core.boundary.settings import SECOND_NS
+from veena.core.interest.announced import Due
+from veena.core.interest.constraint import Want
+from veena.core.interest.cover_set import MAX_COMPARED, CoverSet
+from veena.core.interest.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
+from veena.core.interest.table import InterestTable, Pair, mark_key, pair_of
+from veena.core.topology.controllers import controllers
+from veena.core.topology.network_map import NetworkMap
+from veena.core.wire.interest import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
+
+#: Parts that a unit falls into: more than a few at once is a network on fire.
+MAX_OTHERS = 8
+#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions, and what
+#: is told of them takes 400 bytes each for a moment, between others that stay: it is not given back.
+MAX_BATCH = 2048
+#: Wants that one is compared with where a digest is told: it gains little by that, since the atoms are mostly the same.
+FEW_COMPARED = 32
+#: A digest of so many wants is made anew when one of them has gone: 10 ms. A larger one when the sixteenth part of its
+#: wants has, or after a minute; until then it lets through what only they asked for. A hundred thousand hashes at every
+#: change would keep all events waiting.
+SMALL_DIGEST = 4096
+MAX_SURPLUS = 16
+MAX_STALE_NS = 60 * SECOND_NS
+
+
+def first_number(incarnation: int) -> int:
+    """What a broker counts from in one of its lives: above all that it counted in those before."""
+    return min(incarnation << 32, MAX_COUNT)
+
+
+class Speaker:
+    """The voice of one unit of the host."""
+
+    def __init__(
+        self,
+        network: NetworkMap,
+        table: InterestTable,
+        level: int,
+        interval_ns: int,
+        knows_all: Callable[[int, int], bool],
+        is_apart: Callable[[Unit, int], bool],
+        next_number: Callable[[], int],
+    ) -> None:
+        self.level = level
+        self.unit: Unit = network.own(level)
+        due = Due(table.own, level) if level <= DIGEST_LEVEL else None
+        self.wants = CoverSet(network.levels, due, MAX_COMPARED if level < DIGEST_LEVEL else FEW_COMPARED)
+        #: Wants that this speaker has counted itself until nobody had them any longer, and not yet withdrawn: of these
+        #: it knows that they are gone.
+        self._gone: dict[bytes, None] = {}
+        #: Digests that other speakers of this unit told while this one is in office, out of reach: another part of the
+        #: unit is alive, and what it wants is wanted.
+        self._others: dict[Address, tuple[DigestPart, ...]] = {}
+        #: Wants that came since the last review: if a speaker out of reach told them before, they are told again, since
+        #: it may have taken them back.
+        self._renewed: dict[bytes, None] = {}
+        self._map = network
+        self._host = network.host
+        self._levels = network.levels
+        self._table = table
+        self._interval_ns = interval_ns
+        self._knows_all = knows_all
+        self._is_apart = is_apart
+        self._next_number = next_number
+        self._epoch = 0
+        self._number = 0
+        self.due_ns: int | None = None
+        #: Of a unit that tells a digest of its wants: what there is of it.
+        self._made: list[DigestPart] = []
+        #: When it was known to hold nothing that nobody wants.
+        self._precise_ns = 0
+
+    def take_office(self, now_ns: int) -> None:
+        """Gather what the sub-units want from the table."""
+        own = self._table.own
+        for unit in self._table.units():
+            if self.level and unit[:-1] == self.unit and self.level <= DIGEST_LEVEL:
+                for row in list(self._table.rows(unit)):
+                    if row.scope > self.level:
+                        # The speaker before had compared it with all others. To do so again for thousands at once
+                        # would keep all events waiting, and heartbeats too.
+                        is_told = self.level < DIGEST_LEVEL and own.version(row.key, self.level) is not None
+                        self.wants.add(self._table.want(row), is_told)
+        self.stir(now_ns)
+
+    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
+        """A row of a sub-unit changed."""
+        changed = False
+        for row, change in ((after, self.wants.add), (before, self.wants.remove)):
+            if row is not None and row.wanted and row.kind != STANDING and row.scope > self.level:
+                self._renewed[row.key] = None
+                want = self._table.want(row)
+                changed = change(want) or changed
+                if want in self.wants or self.level >= DIGEST_LEVEL:
+                    self._gone.pop(row.key, None)
+                elif self._table.own.version(row.key, self.level) is not None:  # else there is nothing to withdraw
+                    self._gone[row.key] = None
+                else:
+                    self._gone.pop(row.key, None)
+        if changed or (after is not None and self._renewed):
+            self.stir(now_ns)
+
+    def heard_inner(self, now_ns: int) -> None:
+        """The digest of a sub-unit changed."""
+        self._renewed[b""] = None
+        self.stir(now_ns)
+
+    def heard_other(self, digest: Digest, now_ns: int) -> None:
+        """Somebody else told a digest of this unit."""
+        if digest.version[1] != self._host:
+            self._others.pop(digest.version[1], None)
+            self._others[digest.version[1]] = digest.parts
+            while len(self._others) > MAX_OTHERS:
+                del self._others[next(iter(self._others))]
+        self.stir(now_ns)
+
+    def stir(self, now_ns: int) -> None:
+        """Something may have to be told, when the interval is over."""
+        due_ns = now_ns + self._interval_ns
+        if self.due_ns is None or due_ns < self.due_ns:
+            self.due_ns = due_ns
+
+    def review(self, now_ns: int) -> list[Row | Digest]:
+        """What has to be told now."""
+        if self.due_ns is None or now_ns < self.due_ns:
+            return []
+        self.due_ns = None
+        sure = self.level == 0 or self._knows_all(self.level, now_ns)
+        certain = sure and not self._is_apart(self.unit, now_ns)
+        if not certain:
+            self.stir(now_ns)
+        if self.level >= DIGEST_LEVEL:
+            return list(self._digest(sure, now_ns))
+        rows = self._rows(sure, certain)
+        if len(rows) >= MAX_BATCH:
+            self.due_ns = now_ns  # there may be more
+        return list(rows)
+
+    def _rows(self, sure: bool, certain: bool) -> list[Row]:
+        """What is told now, with a mark behind it when that is all."""
+        own = self._table.own
+        self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
+        gone = [want for want, version in own.unfounded(self.level) if certain and self._knows_gone(want, version)]
+        new = own.untold(self.level, MAX_BATCH + 1)
+        more = [*(self._orphans() if sure else ()), *new[:MAX_BATCH]]
+        less = gone[: MAX_BATCH - len(more)] if len(more) < MAX_BATCH else []
+        for want in less:
+            self._gone.pop(want.key, None)
+        rows: list[Row] = []
+        if more or less:
+            version = self._version()  # one for all: what was told together is kept as such
+            # First what is wanted in addition, then what no longer is: at no time less than the truth.
+            rows += [Row(self.unit, w.key, version, True, w.kind, w.payload, w.scope) for w in more]
+            rows += [Row(self.unit, w.key, version, False, w.kind, b"", w.scope) for w in less]
+            if len(new) > MAX_BATCH or len(less) < len(gone):
+                return rows
+        unmarked = rows or self._is_unmarked(self._host)
+        if sure and (unmarked or not self._table.has_spoken(self.unit)):
+            rows.append(Row(self.unit, mark_key(self._host), self._version(), True, STANDING, b"", 0))
+        return rows
+
+    def _orphans(self) -> list[Want]:
+        """Wants that another speaker told without setting a mark behind them: if it left its office, nobody will. And
+        those that came anew while the one who told them is out of reach."""
+        own, level = self._table.own, self.level
+        renewed, self._renewed = self._renewed, {}
+        unmarked = [who for who in self._table.tellers(self.unit) if self._is_left_unmarked(who)]
+        found: dict[bytes, Want] = {}
+        left: dict[Address, Pair] = {}
+        for want, version in own.rows(level) if unmarked else ():
+            if version[1] in unmarked and self._is_beyond_mark(version):
+                if not own.is_due(want.key, level):
+                    continue  # when it is, it is renewed
+                if len(found) < MAX_BATCH:
+                    found[want.key] = want
+                else:
+                    left[version[1]] = max(left.get(version[1], (0, 0)), pair_of(version))
+        self._table.retold(self.unit, unmarked, left)
+        for key in renewed:
+            told, again = own.version(key, level), own.find(key)
+            if told is None or again is None or not own.is_due(key, level):
+                continue
+            if self._is_beyond_mark(told) or not self._reaches(told[1]):
+                if len(found) < MAX_BATCH:
+                    found[key] = again
+                else:
+                    self._renewed[key] = None
+        return list(found.values())
+
+    def _is_unmarked(self, speaker: Address) -> bool:
+        """Whether something that a speaker told may have no mark behind it."""
+        last = self._table.tellers(self.unit).get(speaker)
+        return last is not None and self._table.marks(self.unit).get(speaker, (0, 0)) < last
+
+    def _is_left_unmarked(self, speaker: Address) -> bool:
+        """Whether nobody will set that mark: another speaker may not, and the host cannot where somebody has told in
+        its name under a number that it has not reached."""
+        if not self._is_unmarked(speaker):
+            return False
+        return speaker != self._host or self._table.tellers(self.unit)[speaker][0] > self._next_number()
+
+    def _is_beyond_mark(self, version: Version) -> bool:
+        return self._table.marks(self.unit).get(version[1], (0, 0)) < pair_of(version)
+
+    def _knows_gone(self, want: Want, version: Version) -> bool:
+        return self._reaches(version[1]) or want.key in self._gone or want in self.wants
+
+    def _reaches(self, speaker: Address) -> bool:
+        """Whether a speaker of the unit can be heard inside it: then the two have one view."""
+        return speaker == self._host or as_seen(self._host, speaker) in self._map.reachable()
+
+    def _digest(self, sure: bool, now_ns: int) -> list[Digest]:
+        parts = tuple(self._parts(now_ns))
+        known = self._table.digest(self.unit)
+        if not sure:
+            if known is None:
+                return []
+            parts = tuple(merge_digests(parts, known.parts))
+        if sure:
+            self._others = {speaker: told for speaker, told in self._others.items() if not self._reaches(speaker)}
+        if self._others:
+            parts = tuple(merge_digests(parts, *self._others.values()))
+        # As the table will keep it: otherwise it would seem to differ from what was told, again and again.
+        parts = fitted(parts, self._table.digest_limit)
+        renewed, self._renewed = self._renewed, {}
+        if known is not None and known.parts == parts and (not renewed or self._reaches(known.version[1])):
+            return []
+        return [Digest(self.unit, self._version(), parts)]
+
+    def _parts(self, now_ns: int) -> list[DigestPart]:
+        if self.level == DIGEST_LEVEL:
+            return self._own_parts(now_ns)
+        scopes = range(self.level + 1, self._levels + 1)
+        found = [self._table.digest(unit) for unit in sorted(self._table.units()) if unit[:-1] == self.unit]
+        inner = merge_digests(*(digest.parts for digest in found if digest is not None))
+        return [part for part in inner if part.scope in scopes]
+
+    def _own_parts(self, now_ns: int) -> list[DigestPart]:
+        """The digest of the wants that rows tell below: with the new ones at once, in the end without the old."""
+        own = self._table.own
+        count, surplus = own.due_count(DIGEST_LEVEL), own.surplus
+        if not surplus:
+            self._precise_ns = now_ns
+        if surplus and (count <= SMALL_DIGEST or surplus >= count // MAX_SURPLUS or now_ns >= self._stale_ns()):
+            self._made = make_parts(own.take_all())
+            self._precise_ns = now_ns
+        else:
+            fresh = own.take_untold()
+            self._made = merge_digests(self._made, make_parts(fresh)) if fresh else self._made
+        if own.surplus and self.due_ns is None:
+            self.due_ns = self._stale_ns()
+        return self._made
+
+    def _stale_ns(self) -> int:
+        return self._precise_ns + MAX_STALE_NS
+
+    def _version(self) -> Version:
+        latest = self._table.latest(self.unit)
+        if latest is not None and latest > (self._epoch, self._host, self._number):
+            self._epoch = min(max(latest[0], self._epoch) + 1, MAX_COUNT)
+        elif latest is None and not self._epoch:
+            self._epoch = 1
+        self._number = self._next_number()
+        return (self._epoch, self._host, self._number)
+
+
+class Speakers:
+    """All the units that the host speaks for."""
+
+    def __init__(
+        self,
+        network: NetworkMap,
+        table: InterestTable,
+        intervals_ns: tuple[int, ...],
+        now_ns: int,
+        knows_all: Callable[[int, int], bool],
+        is_apart: Callable[[Unit, int], bool],
+        incarnation: int,
+    ) -> None:
+        self._map = network
+        #: The last number of a version: one row of numbers for all offices, so that it outlives each.
+        self._number = first_number(incarnation)
+        self._knows_all = knows_all
+        self._is_apart = is_apart
+        self._table = table
+        self._intervals_ns = intervals_ns
+        self._speaking: dict[int, Speaker] = {0: self._make(0)}
+        self._speaking[0].stir(now_ns)
+
+    def _make(self, level: int) -> Speaker:
+        interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
+        if level <= DIGEST_LEVEL:
+            self._table.own.open(level)
+        return Speaker(self._map, self._table, level, interval, self._knows_all, self._is_apart, self._next_number)
+
+    def _next_number(self) -> int:
+        self._number = min(self._number + 1, MAX_COUNT)
+        return self._number
+
+    @property
+    def own(self) -> Speaker:
+        return self._speaking[0]
+
+    def cover(self, level: int) -> CoverSet | None:
+        """What the host's unit of this level wants, if the host speaks for it."""
+        speaker = self._speaking.get(level)
+        return None if speaker is None else speaker.wants
+
+    def levels(self) -> list[int]:
+        return list(self._speaking)
+
+    def told(self) -> list[int]:
+        """How many wants each of these units tells: the widest of all that are in it."""
+        return [len(speaker.wants.told) for speaker in self._speaking.values()]
+
+    def elect(self, now_ns: int) -> None:
+        """The map changed: take offices that are the host's now, leave those that are not, and look at what others
+        told who are in reach again."""
+        for level in range(1, self._map.levels):
+            speaks = min(controllers(self._map, level)) == self._map.host
+            if speaks and level not in self._speaking:
+                self._speaking[level] = self._make(level)
+                self._speaking[level].take_office(now_ns)
+            elif level in self._speaking and not speaks:
+                del self._speaking[level]
+                if level <= DIGEST_LEVEL:
+                    self._table.own.close(level)
+        for speaker in self._speaking.values():
+            speaker.stir(now_ns)
+
+    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
+        """A row is news: of a sub-unit that the host speaks above, or of a unit that it speaks for itself."""
+        row = after or before
+        assert row is not None
+        level = self._map.levels - len(row.unit)
+        above = self._speaking.get(level + 1)
+        if above is not None and above.unit == row.unit[:-1] and above.level <= DIGEST_LEVEL:
+            above.heard(before, after, now_ns)
+        own = self._speaking.get(level)
+        if own is not None and own.unit == row.unit:
+            own.stir(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true
+
+    def heard_digest(self, digest: Digest, now_ns: int) -> None:
+        level = self._map.levels - len(digest.unit)
+        above = self._speaking.get(level + 1)
+        if above is not None and above.unit == digest.unit[:-1]:
+            above.heard_inner(now_ns)
+        own = self._speaking.get(level)
+        if own is not None and own.unit == digest.unit:
+            own.heard_other(digest, now_ns)
+
+    def review(self, now_ns: int) -> list[Row | Digest]:
+        return [item for speaker in self._speaking.values() for item in speaker.review(now_ns)]
+
+    def next_wakeup(self) -> int | None:
+        due = (speaker.due_ns for speaker in self._speaking.values())
+        return min((time for time in due if time is not None), default=None)
+
+    def check(self) -> None:
+        for speaker in self._speaking.values():
+            speaker.wants.check()

@@ -1,0 +1,275 @@
+"""Clients' conversations with a broker, composed: what they subscribe to, publish, acknowledge and ask for.
+
+Subscriptions that go with their session are the profiles' business (`profiles`); those that outlive it are kept
+(`durable`) and follow their client (`roaming`). All that brokers have to tell each other for that goes by `post`.
+
+A client's mistake costs it one refusal, which names what is wrong; nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from veena.address import Address
+from veena.core.boundary.inputs_effects import (
+    Acknowledge,
+    Active,
+    ClientDown,
+    ClientInput,
+    ClientRefused,
+    ClientUp,
+    Effect,
+    Forget,
+    Input,
+    Subscribe,
+    Unsubscribe,
+)
+from veena.core.boundary.log_reader import LogReader
+from veena.core.boundary.requests import Request, Unanswered
+from veena.core.boundary.session_id import durable_number, is_brokers, is_clients
+from veena.core.boundary.settings import Settings
+from veena.core.boundary.stored import Disk, Entry
+from veena.core.boundary.tickets import Ledger
+from veena.core.delivery.delivery import Ends
+from veena.core.delivery.session_queue import Outlet
+from veena.core.durable.groups import Shared, group_id
+from veena.core.durable.handover import Roaming
+from veena.core.durable.home_registry import OtherHomes
+from veena.core.durable.registry import Durables
+from veena.core.durable.replay import Pasts
+from veena.core.durable.statistics import DurableStatistics
+from veena.core.interest.constraint import make_want
+from veena.core.interest.service import Profiles
+from veena.core.messages.addresses import MARK, place_of
+from veena.core.messages.mailbox import Post
+from veena.core.publishing.log import Origin
+from veena.core.publishing.publishers import Publishers
+from veena.core.sessions.requests import Requests
+from veena.core.wire.event import EventFrame
+from veena.core.wire.trace_facts import What
+from veena.errors import InvalidConstraint, LocalProtocolError
+from veena.event import Event
+
+
+class Sessions:
+    """One a broker."""
+
+    def __init__(
+        self,
+        host: Address,
+        settings: Settings,
+        profiles: Profiles,
+        publishers: Publishers,
+        origin: Origin,
+        ends: Ends,
+        outlet: Outlet,
+        ledger: Ledger,
+        reader: LogReader,
+        effects: list[Effect],
+        disk: Disk,
+        chance: Callable[[int], int],
+        now_ns: int,
+    ) -> None:
+        self._host = host
+        self._profiles = profiles
+        self._clients = profiles.clients
+        self._interest = profiles.interest
+        self._records = profiles.records
+        self._publishers = publishers
+        self._origin = origin
+        self._ends = ends
+        self._before = ends.before
+        self._outlet = outlet
+        self._effects = effects
+        self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted)
+        self.post = Post(host, origin)
+        self.durables = Durables(profiles, ledger, origin, reader, outlet, ends.was_handed, effects, disk, now_ns)
+        self.elsewhere = OtherHomes(profiles.interest, host)
+        self.roaming = Roaming(host, settings, self.durables, self.elsewhere, self.post, ledger, reader, disk, now_ns)
+        self.pasts = Pasts(
+            host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
+            lambda: origin.next_offset, self.roaming.open,
+        )  # fmt: skip
+        self.shared = Shared(
+            host, settings, self.durables, self.post, effects, self.elsewhere,
+            profiles.is_ready, origin.new_incarnation, now_ns,
+        )  # fmt: skip
+        outlet.on_clear.append(self.durables.cleared)
+
+    def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
+        inputs = (ClientUp, ClientDown, Subscribe, Unsubscribe, Acknowledge, Forget)
+        return {**dict.fromkeys(inputs, self.client), Request: self._request}
+
+    def _request(self, given: Request, now_ns: int) -> None:
+        try:
+            self.requests.request(given, now_ns)
+        except LocalProtocolError as error:
+            self._effects.append(Unanswered(given.session, given.number, 0, error.code, str(error)))
+
+    def _is_wanted(self, event: Event, now_ns: int) -> bool:
+        """Whether anybody may want an event that is published here."""
+        if self._interest.destinations(event, self._host, now_ns):
+            return True
+        return bool(self._clients.matching(event, self._host))
+
+    def receive(self, frame: EventFrame, now_ns: int) -> None:
+        """An event for a place here."""
+        for place in map(place_of, frame.section.to):
+            if place is not None and place.unit == self._host and place.who.startswith(MARK):
+                self.requests.arrived(place.who, frame)
+                return
+        self.post.arrived(frame, now_ns)
+
+    def client(self, given: ClientInput, now_ns: int) -> None:
+        """What a client asks for; a refusal if it cannot be."""
+        try:
+            if isinstance(given, Subscribe) and self._is_taken(given):
+                raise LocalProtocolError(
+                    f"subscription {given.subscription}: the session has one of this number; end that, or use another"
+                )
+            if not self._durable(given, now_ns):
+                self._plain(given, now_ns)
+        except (LocalProtocolError, InvalidConstraint) as error:
+            subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
+            self._effects.append(ClientRefused(given.session, subscription, error.code, str(error)))
+
+    def _is_taken(self, given: Subscribe) -> bool:
+        """Whether its session has a subscription of the same number, ordinary or kept."""
+        key = (given.session, given.subscription)
+        return self.durables.is_read(*key) or self._clients.has(*key)
+
+    def _plain(self, given: ClientInput, now_ns: int, was_accepted: bool = False) -> None:
+        if isinstance(given, ClientDown):
+            self.durables.closed(given.session, now_ns)
+            self.shared.closed(given.session, now_ns)
+            self.requests.detach(given.session)
+            self._publishers.farewell(given.session)
+            self._before.detach(given.session)
+            self._outlet.detach(given.session, now_ns)
+        refused = self._profiles.client(given, now_ns, was_accepted)
+        self._effects += refused
+        if isinstance(given, ClientUp) and not refused:
+            reply_to = self.requests.attach(given.session)
+            self._publishers.welcome(given.session, given.client_id, reply_to, now_ns)
+            self._ends.attach(given.session, given.had, given.skips)
+            self._outlet.attach(given)
+
+    def _durable(self, given: ClientInput, now_ns: int) -> bool:
+        """Deal with what concerns a durable subscription; False for everything else."""
+        if isinstance(given, Subscribe) and given.group:
+            self._clients.client_id(given.session)  # raises when it is not open
+            self.shared.subscribe(given, now_ns)
+            if self._records.is_on:
+                want = make_want(given.engine, given.constraint, given.scope)
+                self._records.client(given, want.asked, now_ns, group_id(given.group, want))
+        elif isinstance(given, Subscribe) and (given.durable or given.since_ns is not None):
+            self._subscribe(given, now_ns)
+        elif isinstance(given, Unsubscribe):
+            key = (given.session, given.subscription)
+            if self._records.is_on:
+                self._records.left_group(*key, now_ns)
+            self._before.unsubscribe(*key)
+            return self.durables.detach(*key, now_ns) or self.shared.leave(*key, now_ns)
+        elif isinstance(given, Acknowledge):
+            if not self.shared.acknowledge(given, now_ns):
+                self.durables.acknowledge(given, now_ns)
+        elif isinstance(given, Forget):
+            self.durables.forget(given.session, given.subscription, now_ns)
+        else:
+            return False
+        return True
+
+    def _subscribe(self, given: Subscribe, now_ns: int) -> None:
+        """A subscription that is kept, or that has a past."""
+        client_id = self._clients.client_id(given.session)
+        is_new = not given.durable or (client_id, given.durable) not in self.durables.here
+        is_elsewhere = bool(given.durable) and is_new and self._is_elsewhere(client_id, given, now_ns)
+        has_past = is_new and not is_elsewhere and given.since_ns is not None
+        if has_past:
+            self.pasts.check_room(given)
+        version = self._origin.new_incarnation(now_ns)
+        # That its client says so is not enough.
+        was_here = bool(self.durables.named((client_id, given.durable)))
+        was_accepted = is_elsewhere and (was_here or self.elsewhere.is_announced(client_id))
+        durable = self.durables.subscribe(
+            given, client_id, version, is_elsewhere or has_past, now_ns, was_accepted=was_accepted
+        )
+        if given.durable:
+            self._records.reads(given.session, now_ns)
+        if has_past:
+            self.pasts.subscribe(given, durable, now_ns)
+        if is_new and given.durable:
+            self.roaming.arriving(durable, given.home, now_ns)
+
+    def flush(self, now_ns: int) -> bool:
+        """Subscriptions that have all of their past are ordinary ones from now on; whether there are any."""
+        passing = self.durables.handing.take_passing()
+        for durable in passing:
+            is_there = durable.number in self.durables.all and durable.is_passing
+            if is_there and durable.is_read and not self.pasts.is_open(durable):
+                ((session, subscription),) = durable.readers
+                given = Subscribe(session, subscription, durable.engine, durable.constraint, durable.scope)
+                self._before.inherit(session, subscription, durable.estate())
+                self.durables.remove(durable, now_ns)
+                self._plain(given, now_ns, was_accepted=True)
+        return bool(passing)
+
+    def _is_elsewhere(self, client_id: str, given: Subscribe, now_ns: int) -> bool:
+        """Whether something may be kept for the client at another broker, or is still on its way from here."""
+        if given.home is not None and given.home != self._host:
+            return True
+        if self.durables.named((client_id, given.durable)):
+            return True
+        return self.elsewhere.may_exist(client_id, now_ns)
+
+    def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
+        """An event is for these durable subscriptions; who is handed it at once."""
+        found = self.durables.keep(frame, sessions, now_ns) if frame.reliable else self.durables.show(frame, sessions)
+        if self._records.is_on:
+            self._note_kept(frame, sessions, found, now_ns)
+        for session, _ in found:
+            if is_brokers(session):
+                self.shared.on_group_event(session, frame, now_ns)
+        return [each for each in found if is_clients(each[0])]
+
+    def stored(self, entry: Entry, now_ns: int) -> None:
+        """An entry of the log for inboxes is on disk."""
+        self.durables.stored(entry)
+        if self._records.is_on:
+            for durable in self.durables.receivers_of(entry):
+                self._records.note_kept(entry.frame, durable.session, durable.name, entry.accepted_ns)
+
+    def _note_kept(self, frame: EventFrame, sessions: list[int], handed: list[tuple[int, int]], now_ns: int) -> None:
+        records = self._records
+        for session in sessions:
+            durable = self.durables.all.get(durable_number(session))
+            if frame.reliable and durable is not None and durable.is_here:
+                records.note_kept(frame, session, durable.name, now_ns)
+            elif not frame.reliable and durable is not None and not any(each in durable.readers for each in handed):
+                text = "best effort: the client was not there, or did not read"
+                records.note(frame, What.DROPPED, now_ns, session=session, text=text)
+
+    def active(self, found: list[Active], now_ns: int) -> list[Active]:
+        self.pasts.active(found, now_ns)
+        return self.shared.active(self.durables.active(found, now_ns), now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        self.durables.handing.tick(now_ns)
+        self.roaming.tick(now_ns)
+        self.pasts.tick(now_ns)
+        self.shared.tick(now_ns)
+        self.requests.tick(now_ns)
+
+    def next_wakeup(self) -> int | None:
+        parts = (self.durables.handing, self.roaming, self.pasts, self.shared, self.requests)
+        due = [part.next_wakeup() for part in parts]
+        return min((time for time in due if time is not None), default=None)
+
+    def statistics(self) -> DurableStatistics:
+        return self.durables.statistics()
+
+    def check(self) -> None:
+        self.durables.check()
+        self.roaming.check()
+        self.requests.check()
+        self.shared.check()

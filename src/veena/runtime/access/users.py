@@ -1,0 +1,280 @@
+"""Who may attach: users with passwords (argon2), their roles and limits, from one TOML file.
+
+    [user.alice]
+    password = "$argon2id$..."          # `veena users password` makes it; or leave it out for TLS or tokens alone
+    tokens = ["sha256:..."]             # for programs; `veena users token` makes one and what stands here for it
+    roles = ["trader"]
+    clients = ["alice", "desk-*"]       # the client ids that it may use; itself and `alice/...` when left out
+    clearances = ["secret"]             # see `core/interest/eligibility`
+    limits = { events_per_second = 1000 }
+
+    [role.trader]
+    rules = [
+      { deny = "publish", topic = "quotes.internal.*" },
+      { allow = ["publish", "subscribe"], topic = "quotes.*" },
+    ]
+
+Without a file everybody may do everything, which is for a broker that only this machine reaches. With a file nobody
+attaches without a password, a token, or a certificate in a user's name. As soon as it has roles, what no rule allows is
+denied; a file without roles only says who is let in.
+
+A token is long and random, nobody guesses it, so a plain digest of it is enough and costs nothing to check. A password
+is checked in a thread, a few at a time: argon2 takes its time on purpose. An unknown user takes as long as a wrong
+password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from veena.core.wire.client import ClientHello
+from veena.errors import AccessDenied, ConfigError
+from veena.runtime.access.access_events import PUBLISHER
+from veena.runtime.access.limits import Limits
+from veena.runtime.access.rights import MAX_RULES, Rights, Rule
+
+#: Passwords that are checked at once, and that wait for it: each check takes some 64 MiB and some 50 ms.
+CHECKERS = 2
+MAX_WAITING = 256
+MAX_FILE_BYTES = 16 << 20
+#: Bytes of chance in a token.
+TOKEN_BYTES = 32
+_DIGEST = "sha256:"
+
+_hasher = PasswordHasher()
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One entry of the file."""
+
+    password: str = ""
+    #: Digests of what programs show instead of a password.
+    tokens: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    #: The labels that it is cleared for (`core/interest/eligibility`); what a client says of itself does not count.
+    clearances: tuple[str, ...] = ()
+    limits: Limits | None = None
+
+
+class _Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    rules: tuple[Rule, ...]
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    user: dict[str, User] = {}
+    role: dict[str, _Role] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who was let in; without `rights` everything is allowed."""
+
+    name: str
+    limits: Limits
+    rights: Rights | None = None
+    #: None where nobody vouches for anybody.
+    clearances: tuple[str, ...] | None = None
+    #: Its first role.
+    category: str = ""
+
+
+class Users:
+    """The users of one broker."""
+
+    def __init__(
+        self,
+        users: dict[str, User] | None = None,
+        roles: dict[str, tuple[Rule, ...]] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Without `users` everybody is let in and may do everything."""
+        self._users = users
+        self._by_token = {digest: name for name, user in (users or {}).items() for digest in user.tokens}
+        self._roles = roles or {}
+        self._limits = limits or Limits()
+        self._waiting = 0
+        self._checkers: ThreadPoolExecutor | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody is let in."""
+        return self._users is None
+
+    def anybody(self, hello: ClientHello) -> Principal:
+        """Who is let in where there are no users: everybody but who gives himself out as a broker."""
+        assert self.is_open
+        _check_not_ours(hello.client_id)
+        return Principal(hello.client_id, self._limits)
+
+    async def admit(self, hello: ClientHello, proven: str | None) -> Principal:
+        """Who a client is; raise AccessDenied when that is not shown, or not for this client id."""
+        if self._users is None:
+            return self.anybody(hello)
+        _check_not_ours(hello.client_id)
+        owner = self._owner(hello) if hello.token else None
+        name = owner or hello.user or proven or hello.client_id
+        user = self._users.get(name)
+        if owner is None and (user is None or proven != name):
+            await self._check_password(name, user, hello.password)
+        assert user is not None
+        if not _may_be(name, user, hello.client_id):
+            raise AccessDenied(
+                f"user {name!r} may not attach as client {hello.client_id!r}: use {name!r}, {name + '/...'!r} or an id"
+                " that its entry `clients` names"
+            )
+        rights = None
+        if self._roles:
+            rights = Rights(tuple(rule for role in user.roles for rule in self._roles[role]))
+        category = user.roles[0] if user.roles else ""
+        return Principal(name, user.limits or self._limits, rights, user.clearances, category)
+
+    def _owner(self, hello: ClientHello) -> str:
+        """Whose token it is. By its digest: how long that takes tells nothing of the tokens that there are."""
+        owner = self._by_token.get(digest_of(hello.token))
+        if owner is None or hello.user not in ("", owner):
+            raise AccessDenied("the token is not known here, or not this user's: ask for a new one")
+        return owner
+
+    async def _check_password(self, name: str, user: User | None, password: str) -> None:
+        """Raise AccessDenied unless it is right; that no such user exists is not told."""
+        wrong = AccessDenied(f"user {name!r} does not exist here, or the password is wrong: check user and password")
+        if self._waiting >= MAX_WAITING:
+            raise AccessDenied(f"{MAX_WAITING} clients wait to be checked already: try again in a moment")
+        if self._checkers is None:
+            self._checkers = ThreadPoolExecutor(CHECKERS, "veena-passwords")
+        self._waiting += 1
+        try:
+            expected = user.password if user is not None else ""
+            is_right = await asyncio.get_running_loop().run_in_executor(self._checkers, _verify, expected, password)
+        finally:
+            self._waiting -= 1
+        if not is_right:
+            raise wrong
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._checkers is not None:
+            self._checkers.shutdown(wait=False)
+            self._checkers = None
+
+
+def hash_password(password: str) -> str:
+    """What stands in the file for a password."""
+    return _hasher.hash(password)
+
+
+def new_token() -> str:
+    """A secret for a program."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def digest_of(token: str) -> str:
+    """What stands in the file for a token."""
+    return _DIGEST + hashlib.sha256(token.encode()).hexdigest()
+
+
+def load_users(path: Path | str, limits: Limits | None = None) -> Users:
+    """Read a users file; raise ConfigError naming what is wrong in it."""
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        if len(data) > MAX_FILE_BYTES:
+            raise ConfigError(str(path), "file", f"has {len(data)} bytes", f"at most {MAX_FILE_BYTES} are read")
+        return parse_users(data.decode(), str(path), limits)
+    except OSError as error:
+        raise ConfigError(str(path), "file", f"cannot be read: {error}", "check the path and its rights") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), "file", f"is no UTF-8 at byte {error.start}", "write it as UTF-8") from None
+
+
+def parse_users(text: str, file: str = "users", limits: Limits | None = None) -> Users:
+    """The users that a TOML text lists."""
+    try:
+        raw: dict[str, Any] = tomllib.loads(text)
+        found = msgspec.convert(raw, _File)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(file, "syntax", str(error), "write it as TOML") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(file, "entry", str(error), "see the example in the documentation of users") from None
+    for name, role in found.role.items():
+        _check_role(file, name, role)
+    for name, user in found.user.items():
+        _check_user(file, name, user, found)
+    return Users(found.user, {name: role.rules for name, role in found.role.items()}, limits)
+
+
+def _check_role(file: str, name: str, role: _Role) -> None:
+    if len(role.rules) > MAX_RULES:
+        raise ConfigError(file, f"role {name!r}", f"has {len(role.rules)} rules", f"use at most {MAX_RULES}")
+    for at, rule in enumerate(role.rules):
+        where = f"rule {at + 1} of role {name!r}"
+        if bool(rule.allow) == bool(rule.deny):
+            raise ConfigError(file, where, "needs one of allow and deny", 'write { allow = "publish", topic = "x" }')
+        for pattern in (rule.topic, rule.type):
+            if pattern is not None and "*" in pattern[:-1]:
+                raise ConfigError(file, where, f"{pattern!r} has a * inside", "put the only * at the end")
+
+
+def _check_user(file: str, name: str, user: User, found: _File) -> None:
+    where = f"user {name!r}"
+    if not name or "/" in name or len(name) > 255 or not name.isprintable():
+        raise ConfigError(file, where, "is no name of a user", "use 1 to 255 printable characters without /")
+    for role in user.roles:
+        if role not in found.role:
+            known = ", ".join(found.role) or "none"
+            raise ConfigError(file, where, f"has the unknown role {role!r}", f"roles here are: {known}")
+    for fault in () if user.limits is None else user.limits.faults():
+        raise ConfigError(file, f"{where}, limits", fault, "correct it")
+    try:
+        if user.password:
+            _hasher.check_needs_rehash(user.password)
+    except InvalidHashError:
+        raise ConfigError(
+            file, f"{where}, password", "is no argon2 hash", "make one with `veena users password`"
+        ) from None
+    for digest in user.tokens:
+        if not digest.startswith(_DIGEST) or len(digest) != len(digest_of("")):
+            raise ConfigError(
+                file, f"{where}, tokens", f"{digest[:12]!r} is no digest", "make one with `veena users token`"
+            )
+        if sum(digest in each.tokens for each in found.user.values()) > 1:
+            raise ConfigError(file, f"{where}, tokens", "has the token of another user too", "make one for each")
+
+
+def _check_not_ours(client_id: str) -> None:
+    """Raise AccessDenied for an id under which brokers publish: what they tell of others is believed."""
+    if client_id.startswith(PUBLISHER):
+        raise AccessDenied(f"client id {client_id!r}: ids that begin with {PUBLISHER!r} are the brokers' own")
+
+
+def _may_be(name: str, user: User, client_id: str) -> bool:
+    if not user.clients:
+        return client_id == name or client_id.startswith(name + "/")
+    return any(client_id.startswith(each[:-1]) if each.endswith("*") else client_id == each for each in user.clients)
+
+
+@lru_cache(maxsize=1)
+def _unknown() -> str:
+    """The hash of something that nobody knows."""
+    return _hasher.hash(secrets.token_bytes(32))
+
+
+def _verify(expected: str, password: str) -> bool:
+    """Whether a password is right; without one to expect it never is, and that takes as long."""
+    try:
+        return _hasher.verify(expected or _unknown(), password)
+    except (VerificationError, InvalidHashError):
+        return False

@@ -1,0 +1,320 @@
+"""The driver: the one place where a core broker meets the clock, the sockets and the disk. It decides nothing.
+
+An input is handled at once, and everything that follows from it is carried out before the next: one write a link, one
+call for all that clients are told, the disk's part to the disk. What comes back while that happens (a stream that clogs
+as it is written to, a client's conversation that ends) waits in a queue for its turn, so the core is never re-entered.
+
+The time is that of the wall when the process started, and from then on that of the monotonic clock: events get
+timestamps that mean something to others, and no step of the wall clock makes a neighbour look dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets as chances
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from veena.address import Unit, format_address
+from veena.core.boundary.inputs_effects import (
+    Close,
+    Dial,
+    Effect,
+    Input,
+    LogRead,
+    MaySpeak,
+    Reachable,
+    Read,
+    Restart,
+    Send,
+    Store,
+    Stored,
+    StoreFailed,
+    ToClient,
+    Unreachable,
+)
+from veena.core.boundary.settings import Settings
+from veena.core.boundary.staging import StagedHeld, StagedReleased, StageEffect
+from veena.core.boundary.stored import Disk, Identity
+from veena.core.broker import Broker
+from veena.core.delivery.match_cache import Receivers
+from veena.core.statistics import BrokerStatistics
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.event import EventCodec
+from veena.errors import LocalProtocolError
+from veena.runtime.links.links import Links, Retry
+from veena.runtime.logging.logs import Log
+from veena.runtime.store.recorder import Recorder
+from veena.runtime.transports.registry import NO_SECRETS, Secrets
+from veena.runtime.transports.stream import Listener, Stream
+
+#: The longest sleep: a timer is only ever late by what the loop is.
+MAX_SLEEP_S = 3600.0
+FromDisk = Stored | StoreFailed | LogRead
+
+
+class DiskPeer(Protocol):
+    """Who keeps what is written; its answers are given to `Driver.take`, in the loop's thread."""
+
+    def submit(self, effect: Store | Read) -> None: ...
+
+
+class Clients(Protocol):
+    """Who speaks with clients."""
+
+    def tell(self, effects: list[ToClient]) -> None: ...
+
+    def accept(self, stream: Stream, data: bytes) -> Listener: ...
+
+
+class Driver:
+    """One broker at work."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        settings: Settings,
+        store: DiskPeer,
+        *,
+        listen: tuple[str, ...] = (),
+        secrets: Secrets = NO_SECRETS,
+        retry: Retry | None = None,
+        log: Log | None = None,
+        chance: Callable[[int], int] = chances.randbits,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self.log = log or Log()
+        self.links = Links(self.give, self.codec, secrets, retry or Retry(), self.log)
+        #: Set before the first client is let in.
+        self.clients: Clients | None = None
+        #: Who makes records, where they are asked for.
+        self.recorder: Recorder | None = None
+        #: Called when the broker got another address: it has to be started again under it.
+        self.on_restart: Callable[[Restart], None] = lambda effect: None
+        #: Called with what must not happen: the core has broken its own rules, and this process must end.
+        self.on_failure: Callable[[BaseException], None] = lambda error: None
+        #: Called with what became of staged rows that the broker was given.
+        self.on_staged: Callable[[StageEffect], None] = lambda effect: None
+        #: Called after units came into reach or were lost, and when the disk has taken the first write.
+        self.on_change: Callable[[], None] = lambda: None
+        #: The units in reach.
+        self.reached: dict[Unit, None] = {}
+        #: Whether the disk has taken anything yet: the first is who this broker is.
+        self.is_remembered = False
+        self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
+        self._clock = clock or steady_clock()
+        found = disk.identity
+        identity = Identity(found.name, found.address, found.incarnation + 1)
+        self.broker = Broker(identity, settings, chance, self._clock(), listen=listen, disk=disk)
+        self._queue: deque[Input] = deque()
+        self._is_busy = False
+        self._is_over = self._is_arming = False
+        #: Something was handled that may have set a timer.
+        self._needs_arming = True
+        self._sessions = 0
+        self._inputs = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_ns = 0
+        self._handlers: dict[type[Effect], Callable[..., None]] = {
+            Send: self.links.send,
+            Close: self.links.close,
+            Dial: self.links.dial,
+            Store: store.submit,
+            Read: store.submit,
+            Reachable: self._reachable,
+            Unreachable: self._unreachable,
+            MaySpeak: self._answer_may_speak,
+            Restart: self._restart,
+            StagedReleased: self._staged,
+            StagedHeld: self._staged,
+        }
+
+    # --- the boundary ---
+
+    def start(self) -> None:
+        """Begin: the identity goes to the disk, and who connects is greeted when it is there."""
+        self.links.start()
+        self._run(None)
+
+    def give(self, given: Input) -> None:
+        """Let the broker handle this and carry out what follows; LocalProtocolError for what this side did wrong."""
+        if self._is_over:
+            return
+        if self._is_busy:
+            self._queue.append(given)
+        else:
+            self._run(given)
+
+    def again(self, session: int, burst: EventBurst) -> Receivers | None:
+        """The short form of `give` for a burst like one before it: who gets it, and nothing else follows; None where it
+        has to be given."""
+        if self._is_busy or self._is_over or self.recorder is not None:
+            return None
+        try:
+            receivers = self.broker.again(session, burst, self._clock())
+        except Exception as error:
+            self._fail(error)
+            raise
+        self._inputs += receivers is not None
+        return receivers
+
+    def take(self, answers: Sequence[FromDisk]) -> None:
+        """What the disk answered."""
+        for answer in answers:
+            self.give(answer)
+            if not self.is_remembered and type(answer) is Stored:
+                self.is_remembered = True
+                self.on_change()
+
+    def new_session(self) -> int:
+        """A number for a client's conversation, never used before."""
+        self._sessions += 1
+        return self._sessions
+
+    def now_ns(self) -> int:
+        return self._clock()
+
+    def expect_may_speak(self, number: int, then: Callable[[MaySpeak], None]) -> None:
+        """Who waits for the answer to AskToSpeak."""
+        self._may_speak[number] = then
+
+    async def stop(self) -> None:
+        """Close the links and handle nothing more. The disk is its owner's to close."""
+        await self.links.stop()
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def abort(self) -> None:
+        """Handle nothing more, from now on, and break off every link."""
+        self._is_over = True
+        self.links.abort()
+
+    def statistics(self) -> BrokerStatistics:
+        return self.broker.statistics()
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were handled."""
+        return self._inputs
+
+    # --- one input after another ---
+
+    def _run(self, given: Input | None) -> None:
+        """Handle this, or let time pass; then whatever came of it."""
+        self._is_busy = True
+        wrong: LocalProtocolError | None = None
+        try:
+            try:
+                self._step(given)
+            except LocalProtocolError as error:
+                wrong = error
+            if self._queue:
+                self._catch_up()
+        except Exception as error:
+            self._fail(error)
+            raise
+        finally:
+            self._is_busy = False
+        if self._needs_arming and not self._is_arming:
+            self._is_arming = True
+            asyncio.get_running_loop().call_soon(self._arm)
+        if wrong is not None:
+            raise wrong
+
+    def _fail(self, error: Exception) -> None:
+        self._is_over = True
+        self.log.failure("the broker has broken its own rules and stops", error)
+        self.on_failure(error)
+
+    def _catch_up(self) -> None:
+        """What came up meanwhile."""
+        while self._queue and not self._is_over:
+            given = self._queue.popleft()
+            try:
+                self._step(given)
+            except LocalProtocolError as error:  # who gave it is gone: it can only be noted
+                self.log.error("input refused", input=type(given).__name__, reason=str(error))
+
+    def _step(self, given: Input | None) -> None:
+        self._inputs += 1
+        now_ns = self._clock()
+        effects = self.broker.tick(now_ns) if given is None else self.broker.handle(given, now_ns)
+        took_fast_path = self.broker.schedule.took_fast_path
+        self._needs_arming = self._needs_arming or not took_fast_path
+        if self.recorder is not None:
+            self.recorder.saw(given, effects, now_ns)
+        if took_fast_path and self.clients is not None:
+            self.clients.tell(effects)  # type: ignore[arg-type]  # it has nothing for anybody else
+        else:
+            self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        told: list[ToClient] = []
+        handlers = self._handlers
+        for effect in effects:
+            handler = handlers.get(type(effect))
+            if handler is None:
+                told.append(effect)  # type: ignore[arg-type]  # every other effect is for clients
+            else:
+                handler(effect)
+        if told and self.clients is not None:
+            self.clients.tell(told)
+
+    # --- time ---
+
+    def _arm(self) -> None:
+        """One timer; it may ring too early, never too late. Set once a turn of the loop, not once an input."""
+        self._is_arming = self._needs_arming = False
+        due = self.broker.next_wakeup()
+        if due is None or self._is_over or (self._timer is not None and self._wake_ns <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_ns = due
+        delay = min(max(0.0, (due - self._clock()) / 1e9), MAX_SLEEP_S)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        due = self.broker.next_wakeup()
+        if due is not None and due <= self._clock():
+            self._run(None)
+        else:
+            self._arm()
+
+    # --- effects ---
+
+    def _reachable(self, effect: Reachable) -> None:
+        self.reached[effect.unit] = None
+        self.log.info("unit in reach", unit=format_address(effect.unit))
+        self.on_change()
+
+    def _unreachable(self, effect: Unreachable) -> None:
+        self.reached.pop(effect.unit, None)
+        self.log.warning("unit out of reach", unit=format_address(effect.unit))
+        self.on_change()
+
+    def _answer_may_speak(self, effect: MaySpeak) -> None:
+        then = self._may_speak.pop(effect.number, None)
+        if then is not None:
+            then(effect)
+
+    def _staged(self, effect: StageEffect) -> None:
+        self.on_staged(effect)
+
+    def _restart(self, effect: Restart) -> None:
+        self._is_over = True
+        self.log.info("this broker has a new address", address=format_address(effect.identity.address))
+        self.on_restart(effect)
+
+
+def steady_clock() -> Callable[[], int]:
+    """The time of the wall as it was when this was made, and from then on that of the monotonic clock."""
+    offset = time.time_ns() - time.monotonic_ns()
+    monotonic = time.monotonic_ns
+    return lambda: offset + monotonic()

@@ -1,0 +1,146 @@
+"""A broker's statistics as Prometheus metrics: a table of names and where each value comes from.
+
+Counters are the broker's own and never sums over connections, which would fall when one of them goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from veena.address import format_address
+from veena.core.links.link import LinkState
+from veena.runtime.broker.statistics import NodeStatistics
+from veena.runtime.clients.table_service import ReaderStatistics
+
+Value = Callable[[NodeStatistics], float]
+
+
+def _open_links(statistics: NodeStatistics) -> int:
+    return sum(link.state is LinkState.OPEN for link in statistics.broker.links)
+
+
+def _of_units(statistics: NodeStatistics) -> int:
+    return max(statistics.broker.profiles.climbing[1:], default=0)
+
+
+COUNTERS: tuple[tuple[str, str, Value], ...] = (
+    ("veena_inputs", "Inputs that the broker has handled.", lambda s: s.inputs),
+    ("veena_events_accepted", "Events accepted from publishers here.", lambda s: s.broker.origin.accepted),
+    ("veena_events_refused", "Events refused to publishers here.", lambda s: s.broker.origin.refused),
+    ("veena_events_delivered", "Events handed to clients here.", lambda s: s.broker.ends.delivered),
+    ("veena_events_late", "Events handed over out of their order.", lambda s: s.broker.ends.late),
+    ("veena_events_repeated", "Events that clients here had before.", lambda s: s.broker.ends.repeated),
+    ("veena_dead_letters", "Accepted events that outlived their retention.", lambda s: s.broker.origin.dead_letters),
+    ("veena_second_copies_given_up", "Events for the absent left on one disk.", lambda s: s.broker.copies.given_up),
+    ("veena_copies_received", "Copies of events that came over links.", lambda s: s.broker.router.copies_in),
+    ("veena_copies_sent", "Copies of events sent over links.", lambda s: s.broker.router.copies_out),
+    ("veena_copies_sent_again", "Copies sent again after a change.", lambda s: s.broker.router.sent_again),
+    ("veena_copies_in_vain", "Copies that nobody here wanted.", lambda s: s.broker.router.in_vain),
+    ("veena_copies_dropped", "Best-effort copies dropped for want of room.", lambda s: s.broker.router.dropped),
+    ("veena_copies_expired", "Copies whose time to live was over.", lambda s: s.broker.router.expired),
+    ("veena_client_events_dropped", "Events that slow clients missed.", lambda s: s.broker.outlet.dropped),
+    ("veena_clients_attached", "Clients that were let in.", lambda s: s.clients.attached),
+    ("veena_clients_refused", "Clients that were not let in.", lambda s: s.clients.refused),
+    ("veena_clients_moved", "Clients sent to brokers with room.", lambda s: s.locator.moved),
+    ("veena_subscriptions_over_quota", "Subscriptions that a quota refused.", lambda s: s.broker.profiles.over_quota),
+    ("veena_connections_accepted", "Connections whose first frame was right.", lambda s: s.entrance.accepted),
+    ("veena_connections_refused", "Connections that were turned away.", lambda s: s.entrance.refused),
+    ("veena_log_lines", "Lines that the broker has written to its log.", lambda s: s.lines.written),
+    ("veena_log_lines_left_out", "Occurrences that had no line of their own.", lambda s: s.lines.left_out),
+    ("veena_store_writes", "Tickets that the disk has taken.", lambda s: s.store.stored),
+    ("veena_store_writes_failed", "Tickets that the disk has refused.", lambda s: s.store.failed),
+    ("veena_store_commits", "Synced commits.", lambda s: s.store.commits),
+    ("veena_store_reads", "Reads of the log.", lambda s: s.store.reads),
+    ("veena_staged_rows", "Rows that were staged for batches.", lambda s: s.staging.staged_rows),
+    ("veena_staged_batches", "Batches that were published as a whole.", lambda s: s.staging.published),
+    ("veena_staged_batches_repeated", "Batches that came again, in vain.", lambda s: s.staging.repeated),
+    ("veena_staged_expired", "Parts that nobody published in time.", lambda s: s.staging.expired),
+    ("veena_readers_gaps", "Reads from outside that came too late for rows.", lambda s: s.tables.gaps),
+)
+GAUGES: tuple[tuple[str, str, Value], ...] = (
+    ("veena_uptime_seconds", "Since this process was started.", lambda s: s.uptime_s),
+    ("veena_clients", "Clients attached.", lambda s: s.clients.clients),
+    ("veena_load", "What this broker has to do; 1 is all that it serves well.", lambda s: s.locator.load),
+    ("veena_connections", "Connections that others have made.", lambda s: s.entrance.connections),
+    ("veena_subscriptions", "Subscriptions of clients here.", lambda s: s.broker.profiles.subscriptions),
+    ("veena_durable_subscriptions", "Durable subscriptions kept here.", lambda s: s.broker.durables.durables),
+    ("veena_constraints_told", "Distinct constraints told of this broker.", lambda s: s.broker.profiles.climbing[0]),
+    ("veena_unit_constraints_told", "The same of its cluster or super-cluster, of which more are told.", _of_units),
+    ("veena_units_reachable", "Units in this broker's map.", lambda s: s.broker.vertices),
+    ("veena_links_open", "Links that are in use.", _open_links),
+    ("veena_events_open", "Accepted events that are not delivered yet.", lambda s: s.broker.origin.open),
+    ("veena_second_copies_waited_for", "Events that wait for a second disk.", lambda s: s.broker.copies.waiting),
+    ("veena_second_copies_held", "Events whose second copy others hold.", lambda s: s.broker.copies.held),
+    ("veena_second_copies_kept", "Second copies kept here for others.", lambda s: s.broker.copies.kept),
+    ("veena_second_copies_kept_bytes", "Their bytes.", lambda s: s.broker.copies.kept_bytes),
+    ("veena_client_events_waiting", "Events that wait for slow clients.", lambda s: s.broker.outlet.waiting),
+    ("veena_readers_open", "Reads from outside that are open.", lambda s: s.tables.reads),
+    ("veena_staged_bytes", "Bytes staged for batches.", lambda s: s.staging.bytes),
+    ("veena_staged_releasing", "Parts that are published, not logged yet.", lambda s: s.staging.releasing),
+    ("veena_store_waiting", "Tickets that wait for the disk.", lambda s: s.store.waiting),
+    ("veena_store_bytes", "Bytes of the store in use.", lambda s: s.store.used_bytes),
+    ("veena_store_bytes_max", "Bytes that the store may use.", lambda s: s.store.max_bytes),
+    ("veena_store_trouble", "1 while the disk does not do what it should.", lambda s: s.store.trouble is not None),
+)
+#: What each reader outside got.
+READERS: tuple[tuple[str, str, Callable[[ReaderStatistics], float]], ...] = (
+    ("veena_reader_rows_looked_at", "Rows that a reader's questions led to.", lambda r: r.rows_looked),
+    ("veena_reader_rows_sent", "Rows that a reader was sent.", lambda r: r.rows_sent),
+    ("veena_reader_bytes_sent", "Bytes of blocks that a reader was sent.", lambda r: r.bytes_sent),
+)
+
+
+def exposition(statistics: NodeStatistics) -> bytes:
+    """The text that Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Snapshot(statistics))
+    return generate_latest(registry)
+
+
+class _Snapshot(Collector):
+    def __init__(self, statistics: NodeStatistics) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterable[Metric]:
+        found = self._statistics
+        identity = {
+            "name": found.name,
+            "address": format_address(found.broker.address),
+            "network": found.network,
+            "incarnation": str(found.broker.incarnation),
+        }
+        yield InfoMetricFamily("veena_broker", "Who this broker is.", value=identity)
+        for name, text, value in COUNTERS:
+            yield CounterMetricFamily(name, text, value=value(found))
+        for name, text, value in GAUGES:
+            yield GaugeMetricFamily(name, text, value=value(found))
+        yield from self._links()
+        yield from self._readers()
+
+    def _readers(self) -> Iterable[Metric]:
+        """By reader: the first part of its client id, of which there are few."""
+        for name, text, value in READERS:
+            family = CounterMetricFamily(name, text, labels=["reader"])
+            for reader, found in self._statistics.tables.readers.items():
+                family.add_metric([reader], value(found))
+            yield family
+
+    def _links(self) -> Iterable[Metric]:
+        """By neighbour, which stays the same when a link is dialled again."""
+        neighbours = {
+            link.link: format_address(link.neighbour)
+            for link in self._statistics.broker.links
+            if link.neighbour is not None
+        }
+        load = GaugeMetricFamily("veena_link_load_ratio", "How full the way out is.", labels=["neighbour"])
+        waiting = GaugeMetricFamily("veena_link_waiting_bytes", "Bytes that wait to be sent.", labels=["neighbour"])
+        for end in self._statistics.transports:
+            if end.link in neighbours:
+                load.add_metric([neighbours[end.link]], end.utilisation)
+                waiting.add_metric([neighbours[end.link]], end.waiting)
+        yield load
+        yield waiting

@@ -1,0 +1,593 @@
+"""One client's conversation with its broker: greeting, rights, limits, and what it asks for.
+
+    greeting --hello--> checking --welcome--> attached --farewell, fault, silence--> over
+
+Nothing is read while a client's password is checked, while it has used up its rate, or while it does not read what it
+is sent: so what waits for anybody is bounded, and the transport slows down whoever causes it.
+
+A fault costs a client its conversation, with a frame that says what was wrong; nobody else notices. What it may not do,
+or what is wrong in itself (a constraint, an event), costs a refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from veena.address import Unit
+from veena.core.boundary.clients import SessionClear, SessionClogged
+from veena.core.boundary.inputs_effects import AcceptedRun, ClientDown, ClientUp, Had, Input, PublishRefused, Welcome
+from veena.core.boundary.requests import Unanswered
+from veena.core.boundary.settings import Settings
+from veena.core.boundary.stored import Identity
+from veena.core.delivery.match_cache import Receivers
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.client import (
+    AskRequest,
+    AskWatch,
+    ClientHello,
+    ClientWelcome,
+    Farewell,
+    Last,
+    TellAccepted,
+    TellAdvertRefused,
+    TellDenied,
+    TellRedirect,
+    TellRefused,
+    TellUnanswered,
+    runs_of,
+    shown,
+)
+from veena.core.wire.codec import Decoder, encode
+from veena.core.wire.control import MAX_RANGES, MAX_REASON, Frame
+from veena.core.wire.event import EventCodec, EventFrame
+from veena.core.wire.event_id import Place
+from veena.core.wire.header import VERSION, VERSION_LOW
+from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocolError, VeenaError
+from veena.event import EventId
+from veena.runtime.access.access_events import AccessEvents, Action
+from veena.runtime.access.limits import Bucket, Limits
+from veena.runtime.access.rights import Rights
+from veena.runtime.access.users import Principal, Users
+from veena.runtime.clients.staging import Incoming, Staging
+from veena.runtime.clients.subscription_table import Subscribed
+from veena.runtime.clients.traffic import Traffic
+from veena.runtime.logging.logs import Log
+from veena.runtime.transports.stream import Bytes, Stream
+
+#: How long a client may take to say who it is, all of it.
+HELLO_PATIENCE_S = 10.0
+#: Silent for so many of its own heartbeats, a client is gone.
+MISSED_HEARTBEATS = 3
+#: A client that takes nothing of what waits for it for so long is gone as well.
+READ_PATIENCE_S = 60.0
+#: A conversation that ends for one of these ends as it should: nobody need look into it.
+ORDERLY = (RefusalCode.BYE, RefusalCode.CLOSING)
+
+logger = logging.getLogger("veena.clients")
+
+
+class Gives(Protocol):
+    """The driver, as far as conversations use it."""
+
+    def give(self, given: Input) -> None:
+        """Hand an input to the core, which answers through `Conversations.tell`."""
+
+    def again(self, session: int, burst: EventBurst) -> Receivers | None:
+        """Who gets a burst like one before it, if nothing else follows from it; None where it has to be given."""
+
+    def new_session(self) -> int:
+        """A number that no session has had."""
+
+
+class Tables(Protocol):
+    """The service that shows the broker's tables to readers outside, as far as conversations use it."""
+
+    def ask(self, who: Conversation, frame: Any) -> None:
+        """Deal with a reader's question."""
+
+    def is_reading(self, who: Conversation) -> bool:
+        """Whether blocks of a table are on their way to this client."""
+
+    def cleared(self, who: Conversation) -> None:
+        """The client reads again."""
+
+    def left(self, who: Conversation) -> None:
+        """The client is gone."""
+
+
+class House(Protocol):
+    """The broker's client service, as far as one conversation and the handlers of its frames use it.
+
+    `Conversations` is the one that runs; it makes conversations, so they cannot import it.
+    """
+
+    driver: Gives
+    identity: Identity
+    settings: Settings
+    users: Users
+    clock: Callable[[], float]
+    log: Log
+    codec: EventCodec
+    sessions: dict[int, Conversation]
+    by_principal: dict[str, int]
+    elsewhere: tuple[str, ...] | None
+    reports: dict[str, Callable[[], bytes]]
+    label_of: Callable[[Unit], str | None]
+    tables: Tables | None
+    staging: Staging | None
+    access: AccessEvents | None
+    batches: bool
+    attached: int
+    refused: int
+    at_fault: int
+    lost: int
+
+    def begin(self) -> None:
+        """A read begins: what follows from it is written when it ends."""
+
+    def finish(self) -> None:
+        """A read has ended: write what follows from it."""
+
+    def dirty(self, who: Conversation) -> None:
+        """Something is to be written to this conversation."""
+
+    def later(self, given: Input) -> None:
+        """Give an input when the core is not at work."""
+
+    def forget(self, who: Conversation) -> None:
+        """A conversation is over."""
+
+    def deliver_burst(self, burst: EventBurst, receivers: Receivers) -> None:
+        """Hand all events of a burst to these sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """What a broker does with what an attached client sends: frames by their type, and events a read at a time."""
+
+    of_frame: Mapping[type[Frame], Callable[[Conversation, Any], None]]
+    publish_all: Callable[[Conversation, list[EventBurst]], None]
+    #: Publishes a read that is like the one before it; returns how many events that was, 0 where it cannot.
+    publish_again: Callable[[Conversation, Frame | EventBurst], int]
+
+
+def had_of(lasts: Iterable[Last]) -> Had:
+    """The last events that a client had, by stream, as the core takes them."""
+    return {(publisher, incarnation, lane): (stamp, number) for publisher, incarnation, lane, stamp, number in lasts}
+
+
+class Conversation:
+    """A client, from its first byte to its last."""
+
+    def __init__(self, house: House, handlers: Handlers, stream: Stream, key: int) -> None:
+        self.house = house
+        self._handlers = handlers
+        self.key = key
+        #: 0 until the core knows the client.
+        self.session: int = 0
+        self.principal_name = self.category = ""
+        self.rights: Rights | None = None
+        #: The labels that it is cleared for; None where nobody vouches for anybody.
+        self.clearances: tuple[str, ...] | None = None
+        #: What is to be written, and the subscriptions of the last event that was.
+        self.parts: list[Bytes] = []
+        self.matched: tuple[int, ...] | None = None
+        self.stream = stream
+        self.limits = Limits()
+        self._decoder = Decoder(max_frame=house.settings.max_frame)
+        self._hello: ClientHello | None = None
+        self._heard = house.clock()
+        self._patience = HELLO_PATIENCE_S
+        #: Why nothing is read now.
+        self._holds: set[str] = set()
+        #: Why the core hands it nothing now.
+        self._clogs: set[str] = set()
+        self._waiting = 0
+        self._progress = 0.0
+        self._buckets: tuple[Bucket | None, Bucket | None] = (None, None)
+        self.subscriptions = Subscribed()
+        #: What went over its connection, and how far away it is.
+        self.traffic = Traffic()
+        #: What its last read was like, if that was best-effort events alone, all alike, which it may publish.
+        self.usual: EventFrame | None = None
+        #: What the next event frame is: a request, or a question whether it is wanted.
+        self.about: AskRequest | AskWatch | None = None
+        #: The events to be staged that are coming in.
+        self.incoming: Incoming | None = None
+        self.chunks = 0
+        #: What its events have in common.
+        self.incarnation = 0
+        self.unaccepted: dict[Place, None] = {}
+        self._accepted: list[Place] = []
+        self._checking: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    # --- the stream's side ---
+
+    def received(self, data: Bytes) -> None:
+        if self._is_over:
+            return
+        house = self.house
+        self.traffic.bytes_in += len(data)
+        house.begin()
+        try:
+            frames = self._decoder.feed_bursts(data if isinstance(data, bytes) else bytes(data))
+            events = (len(frames) == 1 and self._handlers.publish_again(self, frames[0])) or self._take(frames)
+            if frames and not self.has_ended():
+                self._heard = house.clock()
+                self.traffic.published += events
+                if events and self._buckets != (None, None):
+                    self._spend(events, len(data))
+        except RemoteProtocolError as error:
+            house.at_fault += 1
+            self.end(RefusalCode.PROTOCOL, error.reply)
+        except VeenaError as error:
+            house.at_fault += 1
+            self.end(RefusalCode.PROTOCOL, str(error))
+        finally:
+            house.finish()
+
+    def _take(self, frames: Sequence[Frame | EventBurst]) -> int:
+        """What one read brought, in its order; how many events were among it."""
+        events = 0
+        bursts: list[EventBurst] = []
+        for frame in frames:
+            if type(frame) is EventBurst:
+                events += frame.count
+                bursts.append(frame)
+                continue
+            if bursts:
+                self._handlers.publish_all(self, bursts)
+                bursts = []
+            assert isinstance(frame, Frame)
+            self.usual = None
+            self._heed(frame)
+            if self.has_ended():
+                return events
+        if bursts:
+            self._handlers.publish_all(self, bursts)
+        return events
+
+    def closed(self, reason: str) -> None:
+        if not self._is_over:
+            self._leave(lost=True, reason=reason)
+
+    def clogged(self) -> None:
+        """It does not read: what it asks is not read either, so that its answers do not pile up."""
+        self._progress, self._waiting = self.house.clock(), self.stream.waiting
+        if self.house.tables is None or not self.house.tables.is_reading(self):  # blocks are larger than what may wait
+            self.house.log.noise("a client does not read", level=logging.INFO, client=self.name, waiting=self._waiting)
+        self._hold("clogged")
+        self.clog("stream")
+
+    def cleared(self) -> None:
+        self._release("clogged")
+        self.unclog("stream")
+        if self.house.tables is not None:
+            self.house.tables.cleared(self)
+
+    def look(self, now: float) -> None:
+        """End it if it has been silent for too long."""
+        if self._is_over:
+            return
+        if "clogged" in self._holds:
+            if self.stream.waiting < self._waiting:
+                self._progress, self._waiting = now, self.stream.waiting
+            if now - self._progress > READ_PATIENCE_S:
+                self._lose(f"it has read nothing for {READ_PATIENCE_S:g} seconds")
+            elif self.stream.waiting > self.limits.queue_bytes:
+                self._lose(f"{self.stream.waiting} bytes wait for it, which does not read")
+        elif not self._holds and now - self._heard > self._patience:
+            self._lose(f"nothing came for {self._patience:g} seconds")
+
+    def _lose(self, reason: str) -> None:
+        self.house.lost += 1
+        self.end(RefusalCode.SLOW, reason, lost=True)
+        self.stream.abort(reason)
+
+    def has_ended(self) -> bool:
+        return self._is_over
+
+    # --- the beginning ---
+
+    def _heed(self, frame: Frame) -> None:
+        handler = self._handlers.of_frame.get(type(frame))
+        if self.session:
+            if handler is None:
+                raise RemoteProtocolError(f"{type(frame).__name__} has no place in a client's conversation")
+            handler(self, frame)
+        elif type(frame) is ClientHello and self._hello is None:
+            self._greet(frame)
+        else:
+            raise RemoteProtocolError(f"{type(frame).__name__} before the welcome: send a ClientHello and wait")
+
+    def _greet(self, hello: ClientHello) -> None:
+        self._hello = hello
+        if not hello.version_low <= VERSION or not hello.version_high >= VERSION_LOW:
+            raise RemoteProtocolError(
+                f"client speaks versions {hello.version_low} to {hello.version_high}, this broker {VERSION_LOW} to"
+                f" {VERSION}: upgrade the older one"
+            )
+        house = self.house
+        if house.elsewhere is not None:
+            if house.elsewhere:
+                self.say(TellRedirect(house.elsewhere, "this broker stops"))
+            self.end(RefusalCode.CLOSING, "this broker stops: go to another one")
+        elif house.users.is_open:
+            self._attach(house.users.anybody(hello))
+        else:
+            self._hold("checking")
+            self._checking = asyncio.get_running_loop().create_task(self._check(hello))
+
+    async def _check(self, hello: ClientHello) -> None:
+        try:
+            principal = await self.house.users.admit(hello, self.stream.proven)
+        except AccessDenied as error:
+            self.house.refused += 1
+            self._tell_refused("attach", str(error), hello.user)
+            self.end(RefusalCode.DENIED, str(error))
+            return
+        if self._is_over:
+            return
+        self.house.begin()
+        try:
+            self._attach(principal)
+        except VeenaError as error:
+            self.end(RefusalCode.PROTOCOL, str(error))
+        finally:
+            self.house.finish()
+        self._release("checking")
+
+    def _attach(self, principal: Principal) -> None:
+        house, hello = self.house, self._hello
+        assert hello is not None
+        limits = self.limits = principal.limits
+        count = house.by_principal.get(principal.name, 0)
+        if count >= limits.connections:
+            house.refused += 1
+            self.end(RefusalCode.LIMIT, f"{principal.name!r} has {count} connections already: close one first")
+            return
+        self.principal_name, self.rights, self.clearances = principal.name, principal.rights, principal.clearances
+        self.category = principal.category
+        self._patience = MISSED_HEARTBEATS * hello.heartbeat_ms / 1000
+        self._heard = now = house.clock()
+        self._buckets = (
+            Bucket(limits.events_per_second, now) if limits.events_per_second else None,
+            Bucket(limits.bytes_per_second, now) if limits.bytes_per_second else None,
+        )
+        if self._decoder.buffered:
+            raise RemoteProtocolError("half a frame behind the ClientHello: wait for the welcome")
+        longest = min(limits.max_frame, house.settings.max_frame)
+        self._decoder = Decoder(EventCodec(house.settings.levels, house.settings.fanout, longest), longest)
+        self.session = house.driver.new_session()
+        house.sessions[self.session] = self
+        house.by_principal[principal.name] = count + 1
+        attributes = dict(hello.attributes)
+        if principal.clearances is not None:
+            attributes["clearances"] = ",".join(principal.clearances)
+        house.driver.give(
+            ClientUp(
+                self.session,
+                hello.client_id,
+                had_of(hello.had),
+                frozenset(shown(hello.skips)),
+                hello.reachable,
+                attributes,
+                hello.slow,
+            )
+        )
+
+    def welcomed(self, effect: Welcome) -> None:
+        house, settings = self.house, self.house.settings
+        house.attached += 1
+        if house.access is not None:
+            house.access.came_in(self.client_id, self.principal_name, self.category)
+        self.incarnation = effect.incarnation
+        self.say(
+            ClientWelcome(
+                VERSION,
+                effect.incarnation,
+                effect.reply_to,
+                settings.network,
+                settings.levels,
+                settings.fanout,  # type: ignore[arg-type]
+                min(self.limits.max_frame, settings.max_frame),
+                house.identity.address,
+                house.identity.name,
+                self.limits.subscriptions,
+                self.limits.events_per_second,
+                self.limits.unaccepted,
+            )
+        )
+
+    # --- the end ---
+
+    def end(self, why: RefusalCode, reason: str, lost: bool = False) -> None:
+        """Close the conversation and say why."""
+        if self._is_over:
+            return
+        if why not in ORDERLY:
+            self.house.log.noise("a conversation is ended", client=self.name, why=why, reason=reason)
+        self.write_out()
+        self.stream.write((encode(Farewell(why, reason[:MAX_REASON]), 0),))
+        self._leave(lost, reason, dismissed=why is RefusalCode.CLOSING)
+        self.stream.close(reason)
+
+    def _leave(self, lost: bool, reason: str, dismissed: bool = False) -> None:
+        self._is_over = True
+        self.parts.clear()
+        if self.incoming is not None:
+            self.incoming.abandon(self.house.staging)
+            self.incoming = None
+        if self._checking is not None and self._checking is not asyncio.current_task():
+            self._checking.cancel()
+        self.house.forget(self)
+        if self.session:
+            logger.debug("client %s is gone: %s", self.name, reason)
+            self.house.later(ClientDown(self.session, lost, dismissed))
+
+    @property
+    def client_id(self) -> str:
+        return "" if self._hello is None else self._hello.client_id
+
+    @property
+    def owner(self) -> str:
+        """Whose batches it stages: where nobody shows who they are, there is one owner."""
+        return "" if self.house.users.is_open else self.principal_name
+
+    @property
+    def name(self) -> str:
+        who = "?" if self._hello is None else repr(self._hello.client_id)
+        return f"{who} at {self.stream.peer}"
+
+    @property
+    def hello(self) -> ClientHello | None:
+        """What it said of itself; None before that."""
+        return self._hello
+
+    # --- writing ---
+
+    def say(self, *frames: Frame) -> None:
+        """Let these be written with everything else."""
+        was_clean = not self.parts
+        self.parts += [encode(frame, 0) for frame in frames]
+        if was_clean:
+            self.house.dirty(self)
+
+    def say_bytes(self, parts: Sequence[Bytes]) -> None:
+        """The same for frames that are bytes already."""
+        if self._is_over:
+            return
+        was_clean = not self.parts
+        self.parts += parts
+        if was_clean:
+            self.house.dirty(self)
+
+    def write_out(self) -> None:
+        """Write what was gathered, at once."""
+        if self._is_over:
+            return
+        if self._accepted:
+            runs = runs_of(sorted(self._accepted))
+            self._accepted = []
+            self.parts += [
+                encode(TellAccepted(tuple(runs[at : at + MAX_RANGES])), 0) for at in range(0, len(runs), MAX_RANGES)
+            ]
+        if self.parts:
+            parts, self.parts = self.parts, []
+            self.traffic.bytes_out += sum(map(len, parts))
+            self.stream.write(parts)
+
+    # --- what the core says of what the client asked ---
+
+    def give(self, given: Input) -> None:
+        self.house.driver.give(given)
+
+    def accepted_event(self, event_id: EventId) -> None:
+        place = (event_id.timestamp, event_id.sequence)
+        if self.unaccepted.pop(place, 0) is None:  # only reliable events are waited for
+            self._accepted.append(place)
+            if len(self._accepted) == 1:
+                self.house.dirty(self)
+
+    def accepted_run(self, effect: AcceptedRun) -> None:
+        was_empty = not self._accepted
+        for sequence in range(effect.first, effect.last + 1):
+            place = (effect.timestamp, sequence)
+            if self.unaccepted.pop(place, 0) is None:
+                self._accepted.append(place)
+        if was_empty and self._accepted:
+            self.house.dirty(self)
+
+    def denied(self, effect: PublishRefused) -> None:
+        self.unaccepted.pop((effect.id.timestamp, effect.id.sequence), None)
+        self.refuse_event(effect.id.timestamp, effect.id.sequence, effect.why, effect.reason)
+
+    def refuse_event(self, timestamp: int, sequence: int, why: RefusalCode, reason: str) -> None:
+        self.house.log.noise("an event is refused", client=self.name, why=why, reason=reason)
+        if why is RefusalCode.DENIED:
+            self._tell_refused("publish", reason)
+        self.say(TellDenied(timestamp, sequence, why, reason[:MAX_REASON]))
+
+    def refuse(self, number: int, why: RefusalCode, reason: str) -> None:
+        self.house.log.noise("a wish is refused", client=self.name, why=why, reason=reason)
+        if why is RefusalCode.DENIED:
+            self._tell_refused("ask", reason)
+        self.say(TellRefused(number, why, reason[:MAX_REASON]))
+
+    def _tell_refused(self, action: Action, reason: str, user: str = "") -> None:
+        if self.house.access is not None:
+            self.house.access.refused(self.client_id, user or self.principal_name, action, reason)
+
+    def refuse_advert(self, name: str, why: RefusalCode, reason: str) -> None:
+        self.say(TellAdvertRefused(name, why, reason[:MAX_REASON]))
+
+    def unanswered(self, effect: Unanswered) -> None:
+        self.say(TellUnanswered(effect.number, effect.answers, effect.why, effect.reason[:MAX_REASON]))
+
+    def subscription_refused(self, number: int, why: RefusalCode, reason: str) -> None:
+        """The subscription was not made, or another broker has it now."""
+        self.subscriptions.discard(number)
+        self.refuse(number, why, reason)
+
+    def is_durable(self, number: int) -> bool:
+        return self.subscriptions.is_durable(number)
+
+    def readable(self, frame: EventFrame, numbers: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Those of its subscriptions that may get an event; None when the client must not have it at all."""
+        assert self.rights is not None
+        try:
+            event = frame.event()
+        except InvalidEvent:
+            return None
+        if not numbers:  # addressed to the client itself
+            return numbers
+        engine = self.subscriptions.engine
+        found = tuple(each for each in numbers if self.rights.may_read(event, engine(each)))
+        return found or None
+
+    def why_unreadable(self, frame: EventFrame, numbers: tuple[int, ...]) -> str:
+        """The rule that forbids an event to the first of these subscriptions."""
+        assert self.rights is not None
+        try:
+            return self.rights.why_not_read(frame.event(), self.subscriptions.engine(numbers[0]))
+        except InvalidEvent as error:
+            return f"what cannot be read is not handed to clients with rules: {error}"
+
+    # --- holding back ---
+
+    def _hold(self, why: str) -> None:
+        if not self._holds:
+            self.stream.pause()
+        self._holds.add(why)
+
+    def _release(self, why: str) -> None:
+        if why in self._holds:
+            self._holds.discard(why)
+            if not self._holds and not self._is_over:
+                self._heard = self.house.clock()
+                self.stream.resume()
+
+    def clog(self, why: str) -> None:
+        if not self._clogs and self.session and not self._is_over:
+            self.house.later(SessionClogged(self.session))
+        self._clogs.add(why)
+
+    def unclog(self, why: str) -> None:
+        if why in self._clogs:
+            self._clogs.discard(why)
+            if not self._clogs and self.session and not self._is_over:
+                self.house.later(SessionClear(self.session))
+
+    def _spend(self, events: int, size: int) -> None:
+        """Take tokens for a read; if there are too few, read no more until there are."""
+        now = self.house.clock()
+        waits = [bucket.take(count, now) for bucket, count in zip(self._buckets, (events, size), strict=True) if bucket]
+        longest = max(waits, default=0.0)
+        if longest > 0:
+            self._hold("rate")
+            asyncio.get_running_loop().call_later(longest, self._release, "rate")

@@ -1,0 +1,391 @@
+"""The clients' side of a broker's runtime: everybody who is attached, and what the core tells them.
+
+    stream --> Conversation.received --> inputs --> driver.give --> core
+    core --> effects --> Conversations.tell --> frames, gathered by conversation --> one write each
+
+Two rules make it fast. An event becomes bytes once, whoever gets it; and whatever follows from one read, of a client or
+of a link, is one write for each receiver. What a conversation decides for itself stands in `conversation`.
+
+A core must not be given an input while it tells of another one; what comes up then (a stream is clogged, a session is
+to be closed) is given in the next turn of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from veena.address import Unit
+from veena.core.boundary.clients import CloseSession, Dropped, Pause, Wanted
+from veena.core.boundary.clients import Resume as ResumeEffect
+from veena.core.boundary.discovery import Advertised, AdvertRefused, Answer, QueryRefused
+from veena.core.boundary.explain import Denied
+from veena.core.boundary.inputs_effects import (
+    Accepted,
+    AcceptedRun,
+    Acknowledge,
+    Active,
+    ClientRefused,
+    Deliver,
+    DeliverBurst,
+    Input,
+    PublishRefused,
+    ToClient,
+    Welcome,
+)
+from veena.core.boundary.requests import CaughtUp, Unanswered
+from veena.core.boundary.settings import Settings
+from veena.core.boundary.stored import Identity
+from veena.core.delivery.match_cache import Receivers
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.client import (
+    MAX_URLS,
+    Matched,
+    Resume,
+    TellActive,
+    TellAdvertised,
+    TellCaughtUp,
+    TellDropped,
+    TellRedirect,
+    TellWanted,
+)
+from veena.core.wire.client import Pause as PauseFrame
+from veena.core.wire.codec import encode
+from veena.core.wire.control import MAX_REASON
+from veena.core.wire.event import (
+    COPY_BELOW,
+    LATE,
+    PRIORITY_MASK,
+    REDELIVERED,
+    RELIABLE,
+    EventCodec,
+    EventFrame,
+)
+from veena.errors import RefusalCode
+from veena.runtime.access.access_events import AccessEvents
+from veena.runtime.access.users import Users
+from veena.runtime.clients.conversation import Conversation, Gives, Tables
+from veena.runtime.clients.explain import TELLS
+from veena.runtime.clients.requests import REQUESTS, answer_frames
+from veena.runtime.clients.staging import Staging
+from veena.runtime.clients.traffic import SAMPLED, Audience
+from veena.runtime.logging.logs import Log
+from veena.runtime.transports.stream import Bytes, Listener, Stream
+
+#: How often somebody looks for clients that are gone without a word.
+CHECK_S = 1.0
+#: Conversations of one broker, those that have not said who they are included.
+MAX_CONVERSATIONS = 1 << 17
+_DELIVERED_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
+
+logger = logging.getLogger("veena.clients")
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationStatistics:
+    #: Attached, and those that have not said who they are or are being checked.
+    clients: int
+    greeting: int
+    #: Since the start: attached, refused at the door, closed for what they sent, gone without a word.
+    attached: int
+    refused: int
+    at_fault: int
+    lost: int
+    #: Events handed to clients, and withheld from them because they may not read them.
+    delivered: int
+    withheld: int
+    #: Who came in and what was refused: as often as others were told of it, and as often as that was too much.
+    access_told: int = 0
+    access_untold: int = 0
+
+
+@lru_cache(maxsize=1024)
+def _matched(subscriptions: tuple[int, ...]) -> bytes:
+    return encode(Matched(subscriptions), 0)
+
+
+class Conversations:
+    """All clients of one broker."""
+
+    def __init__(
+        self,
+        driver: Gives,
+        identity: Identity,
+        settings: Settings,
+        users: Users | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        log: Log | None = None,
+    ) -> None:
+        self.driver = driver
+        self.identity = identity
+        self.settings = settings
+        self.users = users or Users()
+        self.clock = clock
+        #: What clients can cause at will is told, but not as often as they cause it.
+        self.log = log or Log(logger)
+        self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        #: By session; and all, those that have none yet included.
+        self.sessions: dict[int, Conversation] = {}
+        self.everybody: dict[int, Conversation] = {}
+        #: Sessions by the name of who was let in.
+        self.by_principal: dict[str, int] = {}
+        #: Where clients are sent instead, while this broker is being emptied.
+        self.elsewhere: tuple[str, ...] | None = None
+        #: What this broker says of itself when asked, as JSON; and the names of units, where there is a network file.
+        self.reports: dict[str, Callable[[], bytes]] = {}
+        self.label_of: Callable[[Unit], str | None] = lambda unit: None
+        #: What readers outside are shown of the store.
+        self.tables: Tables | None = None
+        #: What clients stage before it is published.
+        self.staging: Staging | None = None
+        #: Who tells others who came in and who was refused, if anybody.
+        self.access: AccessEvents | None = None
+        self.audience = Audience()
+        self._next = 0
+        self._dirty: list[Conversation] = []
+        self._depth = 0
+        self._later: list[Input] = []
+        self._is_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        #: Whether events may be given to the driver in batches: not while records are made of each.
+        self.batches = True
+        self.attached = self.refused = self.at_fault = self.lost = 0
+        self._delivered = self._withheld = self._handed = 0
+        self._tellers = self._make_tellers()
+
+    def _make_tellers(self) -> dict[type[Any], Callable[[Conversation, Any], None]]:
+        """What is said to a client, by what the core tells of it."""
+        return {
+            Welcome: Conversation.welcomed,
+            Accepted: lambda who, effect: who.accepted_event(effect.id),
+            AcceptedRun: Conversation.accepted_run,
+            PublishRefused: Conversation.denied,
+            ClientRefused: self._refused,
+            Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
+            CloseSession: lambda who, effect: who.end(RefusalCode.SLOW, effect.reason),
+            Dropped: lambda who, effect: who.say(TellDropped(effect.count)),
+            Pause: lambda who, effect: who.say(PauseFrame(effect.reason[:MAX_REASON])),
+            ResumeEffect: lambda who, effect: who.say(Resume()),
+            Wanted: lambda who, effect: who.say(TellWanted(effect.number, effect.wanted)),
+            Unanswered: Conversation.unanswered,
+            CaughtUp: lambda who, effect: who.say(
+                TellCaughtUp(effect.subscription, effect.silent, effect.gone_ns)
+            ),
+            Advertised: lambda who, effect: who.say(TellAdvertised(effect.name)),
+            AdvertRefused: lambda who, effect: who.refuse_advert(effect.name, effect.why, effect.reason),
+            Answer: lambda who, effect: who.say(*answer_frames(effect)),
+            QueryRefused: lambda who, effect: who.refuse(effect.number, effect.why, effect.reason),
+            **TELLS,
+        }  # fmt: skip
+
+    # --- the driver's side ---
+
+    def accept(self, stream: Stream, data: Bytes) -> Listener:
+        """A client has connected, and these are its first bytes."""
+        self._next += 1
+        found = Conversation(self, REQUESTS, stream, self._next)
+        if len(self.everybody) >= MAX_CONVERSATIONS:
+            found.end(RefusalCode.LIMIT, f"this broker has {MAX_CONVERSATIONS} clients: try another one")
+            return found
+        self.everybody[found.key] = found
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+        if data:
+            found.received(data)
+        return found
+
+    def tell(self, effects: Sequence[ToClient]) -> None:
+        """What follows from one input."""
+        self._depth += 1
+        sessions, tellers = self.sessions, self._tellers
+        for effect in effects:
+            if type(effect) is DeliverBurst:
+                self.deliver_burst(effect.burst, effect.receivers)
+                continue
+            if type(effect) is Deliver:
+                self._deliver(effect)
+                continue
+            who = sessions.get(getattr(effect, "session", 0))
+            if who is not None:
+                tellers[type(effect)](who, effect)
+            elif type(effect) is Welcome and self.access is not None and effect.session == self.access.session:
+                self.access.welcomed(effect)
+        if self._depth > 1:
+            self._depth -= 1  # it follows from a read, at whose end everything is written
+        else:
+            self.finish()
+
+    def drain(self, urls: Sequence[str], reason: str = "this broker stops") -> None:
+        """Send everybody elsewhere, now and from now on."""
+        self.elsewhere = tuple(urls[:MAX_URLS])
+        for who in list(self.everybody.values()):
+            if not self.elsewhere:
+                who.end(RefusalCode.CLOSING, reason)
+            elif who.session:
+                who.say(TellRedirect(self.elsewhere, reason[:MAX_REASON]))
+
+    def close(self, reason: str = "this broker stops") -> None:
+        """Say goodbye to everybody."""
+        for who in list(self.everybody.values()):
+            who.end(RefusalCode.CLOSING, reason)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.users.close()
+
+    def statistics(self) -> ConversationStatistics:
+        return ConversationStatistics(
+            len(self.sessions),
+            len(self.everybody) - len(self.sessions),
+            self.attached,
+            self.refused,
+            self.at_fault,
+            self.lost,
+            self._delivered,
+            self._withheld,
+            0 if self.access is None else self.access.told,
+            0 if self.access is None else self.access.untold,
+        )
+
+    # --- events ---
+
+    def _deliver(self, effect: Deliver) -> None:
+        frame = effect.frame
+        parts: tuple[bytes | memoryview, ...] = ()
+        sessions = self.sessions
+        for session, found in effect.receivers:
+            who = sessions.get(session)
+            if who is None:
+                continue
+            numbers = found if who.rights is None else self._readable(who, frame, found)
+            if numbers is None:
+                continue
+            if not parts:
+                parts = self._parts(frame)
+            if not who.parts:
+                self._dirty.append(who)
+            if numbers != who.matched:
+                who.matched = numbers
+                who.parts.append(_matched(numbers))
+            who.parts += parts
+            self._delivered += 1
+        self._handed += 1
+        if not self._handed % SAMPLED:
+            self.audience.sample(frame, len(effect.receivers))
+
+    def deliver_burst(self, burst: EventBurst, receivers: Receivers) -> None:
+        """All of it or nothing: what decides whether a client may read it is the same in all of its events."""
+        data, sessions, dirty = burst.data, self.sessions, self._dirty
+        for session, found in receivers:
+            who = sessions.get(session)
+            if who is None:
+                continue
+            numbers = found if who.rights is None else self._readable(who, burst.first, found)
+            if numbers is None:
+                continue
+            if not who.parts:
+                dirty.append(who)
+            if numbers != who.matched:
+                who.matched = numbers
+                who.parts.append(_matched(numbers))
+            who.parts.append(data)
+            self._delivered += burst.count
+        self._handed += 1
+        if not self._handed % SAMPLED:
+            self.audience.sample(burst.first, burst.count * len(receivers))
+
+    def _parts(self, frame: EventFrame) -> tuple[bytes | memoryview, ...]:
+        """An event as bytes, for everybody: a short one in one piece."""
+        header = self.codec.header(
+            frame, 0, to_serve=0, served=0, ttl_ms=frame.ttl_ms, flags=frame.flags & _DELIVERED_FLAGS
+        )
+        tail = frame.tail
+        return (header + tail,) if len(tail) < COPY_BELOW else (header, tail)
+
+    def _readable(self, who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Those of a client's subscriptions that may get an event; None when it must not have it at all."""
+        readable = who.readable(frame, numbers)
+        if readable == numbers:
+            return numbers
+        self._withheld += 1
+        if readable is None and self.settings.records != "off":
+            self.later(Denied(who.session, frame, who.why_unreadable(frame, numbers)))
+        for number in numbers:
+            # What is kept for a durable subscription must not wait for an event that it never gets.
+            if number not in (readable or ()) and frame.reliable and who.is_durable(number):
+                self.later(Acknowledge(who.session, number, (frame.id,)))
+        return readable
+
+    def _refused(self, who: Conversation, effect: ClientRefused) -> None:
+        if effect.subscription is None:
+            is_full = effect.why is RefusalCode.LIMIT  # another broker may have room
+            who.end(effect.why if is_full else RefusalCode.PROTOCOL, effect.reason)
+            return
+        who.subscription_refused(effect.subscription, effect.why, effect.reason)
+
+    # --- the conversations' side ---
+
+    def begin(self) -> None:
+        """A read is dealt with: what follows from it is written at its end."""
+        self._depth += 1
+
+    def finish(self) -> None:
+        """Write; what comes up while that is done is written too."""
+        while self._depth == 1 and self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for who in dirty:
+                who.write_out()
+        self._depth -= 1
+        if self._later and not self._depth:
+            self._schedule()
+
+    def dirty(self, who: Conversation) -> None:
+        """Something is to be written to it."""
+        self._dirty.append(who)
+        if not self._depth:
+            self.begin()
+            self.finish()
+
+    def later(self, given: Input) -> None:
+        """Give an input when the core is not at work."""
+        self._later.append(given)
+        if not self._depth:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._give_later)
+
+    def _give_later(self) -> None:
+        self._is_scheduled = False
+        inputs, self._later = self._later, []
+        self.begin()
+        for given in inputs:
+            self.driver.give(given)
+        self.finish()
+
+    def forget(self, who: Conversation) -> None:
+        self.everybody.pop(who.key, None)
+        if self.tables is not None:
+            self.tables.left(who)
+        if self.sessions.pop(who.session, None) is not None:
+            left = self.by_principal[who.principal_name] - 1
+            if left:
+                self.by_principal[who.principal_name] = left
+            else:
+                del self.by_principal[who.principal_name]
+
+    def _look(self) -> None:
+        """End what is silent for too long."""
+        self._timer = None
+        now = self.clock()
+        for who in list(self.everybody.values()):
+            who.look(now)
+        if self.everybody:
+            self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)

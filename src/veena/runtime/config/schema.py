@@ -1,0 +1,331 @@
+"""A broker's configuration: one TOML file, every fault in it found in one reading, each with its line and a remedy.
+
+Without a file a broker runs on loopback with the defaults below. What is reached from beyond this machine has to be
+inside TLS and has to ask who connects; a configuration that opens such a door is not started, unless it says
+`insecure = true`. Paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, MAX_LEVELS, Address, Labels
+from veena.core.boundary.settings import (
+    DEFAULT_BROKER_CONSTRAINTS,
+    DEFAULT_UNIT_CONSTRAINTS,
+    MILLISECOND_NS,
+    SECOND_NS,
+    Settings,
+)
+from veena.core.interest.table import MAX_TABLE_ROWS
+from veena.core.wire.header import DEFAULT_MAX_FRAME, MAX_FRAME
+from veena.errors import ConfigError
+from veena.runtime.access.limits import Limits
+from veena.runtime.links.links import Retry
+from veena.runtime.links.trust import Trust
+from veena.runtime.transports.registry import Secrets
+from veena.runtime.transports.tls import AskClients, client_context, server_context
+
+DEFAULT_LISTEN = "veena://127.0.0.1:7700"
+#: Places to listen on, and neighbours to dial: more is a mistake.
+MAX_PLACES = 64
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+#: Others keep no more of them.
+Constraints = Annotated[int, msgspec.Meta(ge=1, le=MAX_TABLE_ROWS)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86400)]
+Places = Annotated[list[str], msgspec.Meta(max_length=MAX_PLACES)]
+
+
+@dataclass(slots=True)
+class EntranceLimits:
+    """The bounds of a broker's entrance (`listener`); they may change while it runs."""
+
+    #: How long a stranger may take to say who it is.
+    identify_s: float = 10.0
+    #: Strangers at once; with the next one the oldest has to go.
+    unidentified: int = 2048
+    #: Connections at once, whoever they are.
+    connections: int = 20_000
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the file; its fields are the keys."""
+
+
+class BrokerSection(_Section, frozen=True):
+    #: Its permanent name: what others remember it by, whatever address it has.
+    name: Name = "broker"
+    #: Its place as numbers, `0.1.2.6`; or, instead, a network file and its label in there.
+    address: str | None = None
+    network: str | None = None
+    label: str | None = None
+    listen: Places = msgspec.field(default_factory=lambda: [DEFAULT_LISTEN])
+    #: Where others reach it, if that differs from where it listens (behind NAT, in a container).
+    announce: Places = msgspec.field(default_factory=list)
+    #: Where it stands, in words that clients use too (attribute `place`), such as "Syracuse": for who advises.
+    place: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    #: Open doors to other machines without TLS and authentication.
+    insecure: bool = False
+
+
+class NetworkSection(_Section, frozen=True):
+    """What all brokers of a network agree on; left out where a network file says it."""
+
+    name: Name = "veena"
+    levels: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEVELS)] = DEFAULT_LEVELS
+    fanout: Literal[32, 64] = DEFAULT_FANOUT  # type: ignore[assignment]
+    top: Literal["interest", "broadcast"] = "interest"
+
+
+class StoreSection(_Section, frozen=True):
+    #: A directory. Left out, a broker keeps everything in memory and forgets it when it stops.
+    path: str | None = None
+    #: An event that could not be delivered for so long is a dead letter.
+    retention_s: Seconds = 3600.0
+    #: A durable client that comes from elsewhere gets nothing new for so long while what is kept for it there has not
+    #: come: time for a broker that was killed to be back. What comes later still comes, marked as late.
+    arrive_s: Seconds = 15.0
+    #: A broker that has been out of reach for so long is replaced as the home of its durable subscriptions by another
+    #: one of its cluster. 0, the default: by nobody.
+    standby_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
+    #: For how long the log keeps what everybody has had, for `since` and for who reads it later.
+    history_s: Seconds = 86400.0
+    copies: Literal[1, 2] = 1
+    records: Literal["off", "deliveries", "all"] = "off"
+    history: Literal["reliable", "all", "none"] = "reliable"
+    #: Bytes of the file; what is needed no more goes first. Half of it may wait to be delivered.
+    max_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 50)] = 8 << 30
+    #: Rows that were staged for a batch and not published for so long are dropped.
+    staged_s: Seconds = 3600.0
+    #: Bytes of them, at most a quarter of the file.
+    staged_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 50)] = 1 << 30
+
+
+class LinksSection(_Section, frozen=True):
+    #: The neighbours that this broker dials; a network file adds its own.
+    dial: Places = msgspec.field(default_factory=list)
+    #: Whose links are taken where clients have to prove who they are: names of certificates, `*` for any characters.
+    certificates: Places = msgspec.field(default_factory=list)
+    heartbeat_s: Seconds = 1.0
+    #: The first and the longest pause before a lost link is dialled again.
+    retry_s: Seconds = 0.2
+    retry_s_max: Seconds = 15.0
+
+
+class TlsSection(_Section, frozen=True):
+    certificate: str | None = None
+    key: str | None = None
+    #: Who signed the certificates of the others.
+    authority: str | None = None
+    #: Whether who connects has to show a certificate.
+    clients: AskClients = "none"
+
+
+class AuthSection(_Section, frozen=True):
+    users_file: str | None = None
+    #: Web pages that may connect over WebSocket, such as "https://example.org".
+    origins: Places = msgspec.field(default_factory=list)
+    #: Whether others are told who came in and who was refused, as events of type Access.
+    tell: bool = False
+
+
+class LimitsSection(_Section, frozen=True):
+    connections: Count = 20_000
+    unidentified: Count = 2048
+    identify_s: Seconds = 10.0
+    frame_bytes: Annotated[int, msgspec.Meta(ge=1024, le=MAX_FRAME)] = DEFAULT_MAX_FRAME
+    open_events: Count = 100_000
+    client_queue_events: Count = 4096
+    client_queue_bytes: Count = 4 << 20
+    #: Distinct constraints that this broker, and its cluster or super-cluster, may tell others.
+    broker_constraints: Constraints = DEFAULT_BROKER_CONSTRAINTS
+    unit_constraints: Constraints = DEFAULT_UNIT_CONSTRAINTS
+    #: For each client, where the users file says nothing else.
+    client: Limits = msgspec.field(default_factory=Limits)
+
+
+class LoadSection(_Section, frozen=True):
+    """What this broker serves well: above it, some clients are sent to brokers with room. 0 sets no limit."""
+
+    clients: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)] = 0
+    #: From clients and to them.
+    events_per_second: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
+
+
+class LocatorSection(_Section, frozen=True):
+    #: Answer clients who ask where to connect (`veena+locator://`).
+    serve: bool = False
+    #: Brokers whose load is asked for, beside those of the network file and those that are in touch anyway.
+    brokers: Places = msgspec.field(default_factory=list)
+    #: Networks of clients, such as "10.2.0.0/16", and the units that are nearest to them.
+    regions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: How often loads are asked for, and clients sent away if there are too many.
+    refresh_s: Annotated[float, msgspec.Meta(ge=0.05, le=3600)] = 5.0
+
+
+class LogSection(_Section, frozen=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["plain", "json"] = "plain"
+
+
+class HttpSection(_Section, frozen=True):
+    #: `host:port` for /healthz, /readyz, /metrics and /statusz; left out, there is none.
+    listen: str | None = None
+
+
+class Tables(_Section, frozen=True):
+    """The whole file."""
+
+    broker: BrokerSection = msgspec.field(default_factory=BrokerSection)
+    network: NetworkSection = msgspec.field(default_factory=NetworkSection)
+    store: StoreSection = msgspec.field(default_factory=StoreSection)
+    links: LinksSection = msgspec.field(default_factory=LinksSection)
+    tls: TlsSection = msgspec.field(default_factory=TlsSection)
+    auth: AuthSection = msgspec.field(default_factory=AuthSection)
+    limits: LimitsSection = msgspec.field(default_factory=LimitsSection)
+    load: LoadSection = msgspec.field(default_factory=LoadSection)
+    locator: LocatorSection = msgspec.field(default_factory=LocatorSection)
+    log: LogSection = msgspec.field(default_factory=LogSection)
+    http: HttpSection = msgspec.field(default_factory=HttpSection)
+
+
+#: What a running broker takes over when it is told to read its file again.
+RELOADABLE = (
+    ("log", "level"),
+    ("log", "format"),
+    ("limits", "connections"),
+    ("limits", "unidentified"),
+    ("limits", "identify_s"),
+    ("limits", "client"),
+    ("auth", "users_file"),
+    ("links", "certificates"),
+    ("links", "dial"),
+    ("load", "clients"),
+    ("load", "events_per_second"),
+    ("locator", "serve"),
+    ("locator", "brokers"),
+    ("locator", "regions"),
+    ("locator", "refresh_s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A broker that this one dials: where it listens, and its label if a network file names it."""
+
+    urls: tuple[str, ...]
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration that was checked."""
+
+    tables: Tables
+    #: Where relative paths begin.
+    base: Path
+    file: str
+    name: str
+    address: Address
+    network: str
+    levels: int
+    fanout: int
+    listen: tuple[str, ...]
+    neighbours: tuple[Neighbour, ...]
+    #: The addresses of all brokers of the network file; empty without one.
+    members: tuple[Address, ...] = ()
+    label: str = ""
+    #: The names of units by the network file.
+    labels: Labels | None = None
+
+    def settings(self) -> Settings:
+        tables = self.tables
+        beat = int(tables.links.heartbeat_s * SECOND_NS)
+        quick = max(beat, 10 * MILLISECOND_NS)
+        return Settings(
+            network=self.network,
+            levels=self.levels,
+            fanout=self.fanout,
+            heartbeat_ns=quick,
+            suspect_after_ns=3 * quick,
+            confirm_after_ns=3 * quick,
+            answer_within_ns=4 * quick,
+            reconcile_ns=10 * quick,
+            lease_ns=15 * quick,
+            top=tables.network.top,
+            max_frame=tables.limits.frame_bytes,
+            retention_ns=int(tables.store.retention_s * SECOND_NS),
+            arrive_ns=int(tables.store.arrive_s * SECOND_NS),
+            standby_ns=int(tables.store.standby_s * SECOND_NS),
+            copies=tables.store.copies,
+            records=tables.store.records,
+            max_open=tables.limits.open_events,
+            max_log_bytes=tables.store.max_bytes // 2,
+            max_outlet_events=tables.limits.client_queue_events,
+            max_outlet_bytes=tables.limits.client_queue_bytes,
+            max_broker_constraints=tables.limits.broker_constraints,
+            max_unit_constraints=tables.limits.unit_constraints,
+        )
+
+    def with_network_of(self, new: Config) -> Config:
+        """With the brokers and links of another file, if its network is this one and the broker's place the same."""
+        place = (new.network, new.levels, new.fanout, new.address)
+        if place != (self.network, self.levels, self.fanout, self.address):
+            return self
+        return replace(self, neighbours=new.neighbours, members=new.members, labels=new.labels)
+
+    def path(self, name: str | None) -> Path | None:
+        """A path of the file, from where it is relative to."""
+        return None if name is None else self.base / name
+
+    def secrets(self) -> Secrets:
+        """The TLS contexts; raises ConfigError where a file of them cannot be used."""
+        tls = self.tables.tls
+        certificate, key, authority = map(self.path, (tls.certificate, tls.key, tls.authority))
+        server = None
+        if certificate is not None and key is not None:
+            server = server_context(certificate, key, authority, tls.clients)
+        # Reading the system's authorities takes a tenth of a second: who has nothing to add dials with the default.
+        has_own = authority is not None or certificate is not None
+        client = client_context(authority, certificate, key) if has_own else None
+        return Secrets(server, client, tuple(self.tables.auth.origins))
+
+    def trust(self) -> Trust:
+        tables = self.tables
+        asks = tables.auth.users_file is not None or tables.tls.clients != "none"
+        return Trust(tuple(tables.links.certificates), tables.broker.insecure or not asks)
+
+    def retry(self) -> Retry:
+        return Retry(self.tables.links.retry_s, self.tables.links.retry_s_max)
+
+    def entrance_limits(self) -> EntranceLimits:
+        limits = self.tables.limits
+        return EntranceLimits(limits.identify_s, limits.unidentified, limits.connections)
+
+
+class ConfigFaults(ConfigError):
+    """Everything that is wrong with one file."""
+
+    def __init__(self, faults: list[ConfigError]) -> None:
+        first = faults[0]
+        super().__init__(first.file, first.entry, first.reason, first.remedy)
+        self.faults = faults
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.faults))
+
+
+def changes(old: Tables, new: Tables) -> Iterator[tuple[str, str]]:
+    """The sections and keys in which two files differ."""
+    for section in Tables.__struct_fields__:
+        before, after = getattr(old, section), getattr(new, section)
+        for key in before.__struct_fields__:
+            if getattr(before, key) != getattr(after, key):
+                yield section, key

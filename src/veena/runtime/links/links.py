@@ -1,0 +1,280 @@
+"""The ends of a broker's links: frames to bytes and back, dialling and back-off.
+
+The core names links by numbers and decides everything; here a number gets a stream. A link of one's own is dialled for
+as long as the broker runs: again after a pause that doubles up to a bound and is drawn at random around its value, so
+that a hundred brokers whose common neighbour comes back do not all call in the same moment.
+
+**Writing.** What follows from the inputs of one turn of the event loop is one write for each link: a client's read that
+brings a hundred events is a hundred inputs and one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from veena.address import format_address
+from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, LinkDown, LinkLoad, LinkRoom, LinkUp, Send
+from veena.core.wire import codec as wire
+from veena.core.wire.control import MAX_REASON, Goodbye
+from veena.core.wire.event import EventCodec, EventFrame
+from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
+from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
+from veena.runtime.links.trust import Trust
+from veena.runtime.logging.logs import Log
+from veena.runtime.transports.registry import Secrets, connect
+from veena.runtime.transports.stream import Bytes, Listener, Stream
+from veena.runtime.transports.url import Url, parse_url
+
+#: A link that lived so long was a good one: the next pause is the shortest again.
+GOOD_LIFE_S = 10.0
+#: How often load is measured.
+MEASURE_S = 1.0
+#: Dials at once that the core has asked for; the core asks again.
+MAX_DIALS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The pause before a link of one's own is dialled again."""
+
+    first_s: float = 0.2
+    longest_s: float = 15.0
+
+
+class Links:
+    """All links of one broker."""
+
+    def __init__(
+        self, give: Callable[[Input], None], codec: EventCodec, secrets: Secrets, retry: Retry, log: Log
+    ) -> None:
+        self._give = give
+        self.codec = codec
+        self._secrets = secrets
+        self._retry = retry
+        self._log = log
+        self._last = 0
+        self._ends: dict[int, LinkEnd] = {}
+        #: Ends with something to write when this turn of the loop is over.
+        self._dirty: list[LinkEnd] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: The neighbours that this broker dials, and who does it.
+        self._kept: dict[tuple[Url, ...], asyncio.Task[None]] = {}
+        self._dials = 0
+        #: May change while a broker runs.
+        self.trust = Trust()
+        self._is_stopping = False
+        self._measuring: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._measuring = asyncio.get_running_loop().call_later(MEASURE_S, self._measure)
+
+    # --- connections ---
+
+    def accept(self, stream: Stream, data: bytes) -> Listener:
+        """Another broker has connected and said this much."""
+        why_not = self.trust.why_not(stream)
+        if why_not is not None:
+            return self._refuse(stream, why_not)
+        end = self._open(stream, own=None, dialled=False)
+        end.received(data)
+        return end
+
+    def _refuse(self, stream: Stream, reason: str) -> Listener:
+        self._log.noise("link refused", peer=stream.peer, proven=stream.proven, reason=reason)
+        refused = LinkEnd(0, stream, None, self)  # no link has this number: whatever it says goes nowhere
+        stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
+        stream.close(reason)
+        return refused
+
+    def keep(self, urls: Sequence[Url]) -> None:
+        """Keep a link to the broker that listens on these; the first that answers is taken."""
+        self._kept[tuple(urls)] = self._spawn(self._keep(OwnLink(tuple(urls))))
+
+    def follow(self, neighbours: Iterable[Sequence[str]]) -> None:
+        """Keep a link to each of these brokers, and to no others: what the configuration says now."""
+        wanted = {tuple(map(parse_url, urls)): None for urls in neighbours}
+        for urls in [urls for urls in self._kept if urls not in wanted]:
+            self._release(urls)
+        for urls in wanted:
+            if urls not in self._kept:
+                self.keep(urls)
+
+    def _release(self, urls: tuple[Url, ...]) -> None:
+        """Keep a link no longer: its end is told why."""
+        self._kept.pop(urls).cancel()
+        reason = "this link is no longer part of the network"
+        for end in list(self._ends.values()):
+            if end.own is not None and end.own.urls == urls:
+                end.put([wire.encode(Goodbye(reason), 0)])
+                end.flush()
+                end.stream.close(reason)
+
+    def dial(self, effect: Dial) -> None:
+        """The core asks for a link that the configuration does not have."""
+        if self._dials < MAX_DIALS:
+            self._dials += 1
+            self._spawn(self._dial(effect))
+
+    async def stop(self) -> None:
+        """Close every link, with what was written sent."""
+        self._is_stopping = True
+        if self._measuring is not None:
+            self._measuring.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for end in list(self._ends.values()):
+            end.put([wire.encode(Goodbye("this broker is stopping"), 0)])
+            end.flush()
+            end.stream.close("this broker is stopping")
+        self._ends.clear()
+
+    def abort(self) -> None:
+        """Break off every link without a word; `stop` is still to be called."""
+        ends, self._ends = list(self._ends.values()), {}
+        for end in ends:
+            end.stream.abort("killed")
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def _open(self, stream: Stream, own: OwnLink | None, dialled: bool) -> LinkEnd:
+        self._last += 1
+        end = LinkEnd(self._last, stream, own, self)
+        self._ends[end.number] = end
+        self._note("link up", end, proven=stream.proven)
+        self._give(LinkUp(end.number, True, stream.ip, dialled))
+        return end
+
+    def _note(self, what: str, end: LinkEnd, **fields: str | None) -> None:
+        """Links that others make can be as many as they like: only a few lines tell of them."""
+        if end.own is not None:
+            self._log.info(f"own {what}", link=end.number, peer=end.stream.peer, **fields)
+        else:
+            self._log.noise(what, level=logging.INFO, link=end.number, peer=end.stream.peer, **fields)
+
+    async def _keep(self, own: OwnLink) -> None:
+        pause = self._retry.first_s
+        while True:
+            began = time.monotonic()
+            try:
+                await self._connect(own.urls, own, dialled=False)
+                await own.over.wait()
+                own.over.clear()
+            except (OSError, VeenaError) as error:
+                self._log.noise("link cannot be made", to=str(own.urls[0]), reason=str(error) or type(error).__name__)
+            pause = self._retry.first_s if time.monotonic() - began > GOOD_LIFE_S else pause
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(2 * pause, self._retry.longest_s)
+
+    async def _dial(self, effect: Dial) -> None:
+        try:
+            await self._connect([parse_url(text) for text in effect.listen], None, dialled=True)
+        except (OSError, VeenaError) as error:
+            self._log.noise("broker cannot be dialled", to=format_address(effect.address), reason=str(error))
+        finally:
+            self._dials -= 1
+
+    async def _connect(self, urls: Sequence[Url], own: OwnLink | None, dialled: bool) -> None:
+        for at, url in enumerate(urls):
+            try:
+                await connect(url, lambda stream: self._open(stream, own, dialled), self._secrets)
+                return
+            except (OSError, VeenaError):
+                if at == len(urls) - 1:
+                    raise
+
+    def _spawn(self, work: object) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- what the core wants ---
+
+    def send(self, effect: Send) -> None:
+        """Everything for one link, in one write; the tails of events go as they came."""
+        end = self._ends.get(effect.link)
+        if end is None:
+            return
+        parts: list[Bytes] = []
+        header = self.codec.header
+        try:
+            for number, frame in effect.frames:
+                if type(frame) is EventFrame:
+                    parts.append(
+                        header(
+                            frame,
+                            number,
+                            to_serve=frame.to_serve,
+                            served=frame.served,
+                            ttl_ms=frame.ttl_ms,
+                            flags=frame.flags,
+                        )
+                    )
+                    parts.append(frame.tail)
+                    end.taken += len(parts[-2]) + len(parts[-1])
+                else:
+                    parts.append(wire.encode(frame, number))  # type: ignore[arg-type]
+        except LocalProtocolError as error:
+            self._log.error("frame cannot be sent", link=end.number, reason=str(error))
+            end.stream.abort(str(error))
+            return
+        if end.put(parts):
+            if not self._dirty:
+                asyncio.get_running_loop().call_soon(self._write_all)
+            self._dirty.append(end)
+
+    def _write_all(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for end in dirty:
+            end.flush()
+
+    def close(self, effect: Close) -> None:
+        end = self._ends.pop(effect.link, None)
+        if end is not None:
+            self._note("link closed", end, reason=effect.reason)
+            end.flush()
+            end.stream.close(effect.reason)
+
+    # --- what an end tells ---
+
+    def arrived(self, end: LinkEnd, frames: list[wire.Numbered]) -> None:
+        if end.number in self._ends:
+            self._give(Arrived(end.number, frames))
+
+    def fault(self, end: LinkEnd, error: RemoteProtocolError) -> None:
+        """It sent what it must not: it is told so, and the link is over."""
+        if self._ends.pop(end.number, None) is None:
+            return
+        self._log.noise("link broken off", link=end.number, peer=end.stream.peer, reason=str(error))
+        end.put([wire.encode(Goodbye(error.reply[:MAX_REASON]), 0)])
+        end.flush()
+        end.stream.close(error.reply)
+        self._give(LinkDown(end.number, str(error)))
+
+    def over(self, end: LinkEnd, reason: str) -> None:
+        if self._ends.pop(end.number, None) is not None and not self._is_stopping:
+            self._note("link down", end, reason=reason)
+            self._give(LinkDown(end.number, reason))
+
+    def room(self, end: LinkEnd, size: int | None) -> None:
+        if end.number in self._ends:
+            self._give(LinkRoom(end.number, size))
+
+    # --- load ---
+
+    def _measure(self) -> None:
+        self._measuring = asyncio.get_running_loop().call_later(MEASURE_S, self._measure)
+        for end in list(self._ends.values()):
+            news = end.measure()
+            if news is not None:
+                self._give(LinkLoad(end.number, news))
+
+    def statistics(self) -> tuple[EndStatistics, ...]:
+        return tuple(end.statistics() for end in self._ends.values())

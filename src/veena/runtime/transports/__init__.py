@@ -1,0 +1,7 @@
+"""Streams of bytes: TCP, TLS, WebSocket and in-memory, behind two functions `listen` and `connect` (`registry`).
+
+`stream` is the protocol that all keep: write, pause, resume, close. `url` parses addresses to listen on or dial;
+`tls` loads certificates into contexts. Here are asyncio protocols, handshakes and buffers, but no frames.
+Frames over a stream are in `links` (brokers) and `clients` (clients).
+May import: logging, networks.
+"""
