@@ -47,7 +47,7 @@ from veena.core.membership.reception import Reception
 from veena.core.membership.redial import make_contacts
 from veena.core.membership.service import Membership
 from veena.core.reachability import Reach
-from veena.core.schedule import Schedule, Timers, Work
+from veena.core.schedule import CONTROL, Schedule, Timers
 from veena.core.startup import Threshold
 from veena.core.statistics import BrokerStatistics
 from veena.core.topology.connection import check_record, establish
@@ -176,7 +176,7 @@ class Broker:
 
     def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
         """`handle` for a burst like one before: who gets it as it came; None, and nothing has changed, for others."""
-        if self.schedule.work is Work.CONTROL:
+        if self.schedule.work is CONTROL:
             return None
         self.schedule.events_passed()
         return self.events.publishers.again(session, burst, now_ns)
@@ -430,7 +430,7 @@ class Broker:
         """Pass on the news, look after the links that it concerns, and make one write a link."""
         schedule = self.schedule
         only = schedule.take_link()
-        if schedule.work is Work.CONTROL:
+        if schedule.work is CONTROL:
             schedule.begin_settling()
             self._settle(now_ns)
         if only is None:
@@ -447,7 +447,7 @@ class Broker:
                 link.outbox.clear()
             if link.blocked is not None:
                 schedule.control_changed()
-        if schedule.work is Work.CONTROL:
+        if schedule.work is CONTROL:
             return self._flush(now_ns)
         return self._take_effects()
 

@@ -9,12 +9,13 @@ hot ones almost none. This object remembers which:
 
     input or frame             Work becomes             Turn becomes
     subscription, record, ...  CONTROL                  EVERYTHING
-    event, burst, disk         EVENTS, or stays CONTROL EVERYTHING
-    receipt (`Have`)           CONTROL (1)              EVERYTHING
+    event, burst, disk         EVENTS, or stays CONTROL as it was (3)
+    receipt (`Have`)           CONTROL (1)              EVERYTHING, or as it was
     signs of life alone        as it was                ONE_LINK (2)
     bursts on the fast path    EVENTS                   NOTHING (2)
 
 (1) If it is news, or if events passed before; otherwise Work stays as it was. (2) With CONTROL it is EVERYTHING.
+(3) `take_link`, with which the turn begins, makes it EVERYTHING again.
 
 `begin_settling` ends CONTROL: Work becomes NONE and Timers becomes UNKNOWN.
 
@@ -29,6 +30,7 @@ Rejected: a flag for each question. Six flags have 64 combinations, and nothing 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from veena.core.links.link import Link
 
@@ -65,25 +67,33 @@ class Timers(Enum):
     KNOWN = 2
 
 
+#: The same by short names: every event asks for some, and a look-up in an Enum takes longer than the question.
+NONE: Final = Work.NONE
+EVENTS: Final = Work.EVENTS
+CONTROL: Final = Work.CONTROL
+EVERYTHING: Final = Turn.EVERYTHING
+ONE_LINK: Final = Turn.ONE_LINK
+NOTHING: Final = Turn.NOTHING
+
 #: What the broker may keep from one input to the next.
 LEGAL_AT_REST = frozenset(
     {
-        (Work.NONE, Turn.EVERYTHING),
-        (Work.EVENTS, Turn.EVERYTHING),
-        (Work.EVENTS, Turn.NOTHING),
-        (Work.CONTROL, Turn.EVERYTHING),
+        (NONE, EVERYTHING),
+        (EVENTS, EVERYTHING),
+        (EVENTS, NOTHING),
+        (CONTROL, EVERYTHING),
     }
 )
 #: What may occur while the broker handles an input.
-LEGAL_IN_INPUT = LEGAL_AT_REST | {(Work.NONE, Turn.ONE_LINK), (Work.EVENTS, Turn.ONE_LINK)}
+LEGAL_IN_INPUT = LEGAL_AT_REST | {(NONE, ONE_LINK), (EVENTS, ONE_LINK)}
 
 
 class Schedule:
     """One a broker; a new one begins with CONTROL, since nothing was told yet."""
 
     def __init__(self) -> None:
-        self.work = Work.CONTROL
-        self.turn = Turn.EVERYTHING
+        self.work = CONTROL
+        self.turn = EVERYTHING
         self.timers = Timers.UNKNOWN
         #: The link of `Turn.ONE_LINK`; None with any other turn.
         self._link: Link | None = None
@@ -95,30 +105,29 @@ class Schedule:
 
     def control_changed(self) -> None:
         """Something beside events happened: after this input the broker tells whoever has to know."""
-        self.work = Work.CONTROL
-        self.turn, self._link = Turn.EVERYTHING, None
+        self.work = CONTROL
+        self.turn, self._link = EVERYTHING, None
 
     def events_passed(self) -> None:
         """An event or an answer of the disk came: nothing has to be announced, but a timer may have been set."""
-        if self.work is Work.NONE:
-            self.work = Work.EVENTS
-        self.turn, self._link = Turn.EVERYTHING, None
+        if self.work is NONE:
+            self.work = EVENTS
 
     def signs_came(self, link: Link) -> None:
         """Nothing but signs of life came over this link."""
-        if self.work is not Work.CONTROL:
-            self.turn, self._link = Turn.ONE_LINK, link
+        if self.work is not CONTROL:
+            self.turn, self._link = ONE_LINK, link
 
     def receipt_came(self, is_news: bool) -> None:
         """A neighbour passed receipts on. One that is no news is still a time to look at timers that events set."""
-        if is_news or self.work is not Work.NONE:
+        if is_news or self.work is not NONE:
             self.control_changed()
 
     def take_fast_path(self) -> bool:
         """All events of this input took the fast path; whether that leaves nothing to do."""
-        if self.work is Work.CONTROL:
+        if self.work is CONTROL:
             return False
-        self.work, self.turn = Work.EVENTS, Turn.NOTHING
+        self.work, self.turn = EVENTS, NOTHING
         return True
 
     # --- what follows an input ---
@@ -126,13 +135,13 @@ class Schedule:
     def take_link(self) -> Link | None:
         """The only link that gets a turn; None where every part does. From now on every part does."""
         link, self._link = self._link, None
-        self.turn = Turn.EVERYTHING
+        self.turn = EVERYTHING
         return link
 
     def begin_settling(self) -> None:
         """The broker is about to tell others what changed. What changes meanwhile is work of its own."""
-        assert self.work is Work.CONTROL
-        self.work, self.timers = Work.NONE, Timers.UNKNOWN
+        assert self.work is CONTROL
+        self.work, self.timers = NONE, Timers.UNKNOWN
 
     def beat_changed(self) -> None:
         """A link over a transport that loses frames has a new timer."""
@@ -159,7 +168,7 @@ class Schedule:
     @property
     def took_fast_path(self) -> bool:
         """Whether the last input left nothing to do."""
-        return self.turn is Turn.NOTHING
+        return self.turn is NOTHING
 
     def check(self) -> None:
         """Assert that the broker may keep this state until its next input."""
