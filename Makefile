@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_COMPILED = PYTHONPATH="$$($(BIN)/python tools/compile.py --current)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format soak compiled bench trace clean
+.PHONY: help setup demo test slow check format soak compiled bench trace clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -26,9 +26,12 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## 22 brokers as processes with 102 clients, then a bad day in the simulator
 	$(BIN)/veena demo --once --out out/demo
 
-test: setup ## every test
+test: setup ## the tests: every property at least once, within 12 minutes on 2 cores
 	$(BIN)/python tools/browser.py
 	$(BIN)/python -m pytest -n $(JOBS)
+
+slow: setup ## what `make test` deselects: more seeds, larger networks, rare planted bugs
+	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
 check: setup ## format, lint, types, tidiness
 	$(BIN)/ruff format --check .

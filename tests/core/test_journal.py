@@ -219,9 +219,10 @@ def test_effects_of_one_input_are_noted_once() -> None:
 
 def test_off_remembers_nothing_and_writes_nothing() -> None:
     stage = AskingStage(records="off")
-    stage.reader("3", "reader")
+    session = stage.reader("3", "reader")
     stage.publish(stage.attach("1", "publisher"), "x")
     stage.wait_ms(100)
+    assert stage.bodies[session] == ["x"]
     for broker in stage.world.live():
         assert broker.events.records.statistics().events == broker.events.records.statistics().stays == 0
         assert stage.world.nodes[broker.identity.address].disk.noted == []

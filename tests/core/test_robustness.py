@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tests.core.scripted_peer import closed, hello, neighbour, started
+from tests.core.scripted_peer import closed, hello, neighbour, sent, started
 from tests.core.test_broker import THIRD, fresh
 from tests.core.topology.test_network_map import FAR, NEAR, record
-from veena.core.boundary.inputs_effects import Arrived, LinkUp, StoreFailed
+from veena.core.boundary.inputs_effects import Arrived, LinkUp, Store, Stored, StoreFailed
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.links import channel
-from veena.core.wire.control import ConnectionRecord
+from veena.core.wire.control import ConnectionRecord, Hello
 from veena.runtime.networks.file import make_network
 from veena.sim.world.options import Options
 from veena.sim.world.world import World
@@ -52,11 +54,16 @@ def test_a_peer_that_takes_nothing_is_closed_by_the_next_heartbeat(monkeypatch: 
 
 
 def test_after_a_failed_disk_no_link_waits_for_ever() -> None:
-    """UID-02: a broker without an identity on disk tries again, or says no; it does not leave peers hanging."""
-    broker = fresh()
-    broker.tick(0)
-    effects = broker.handle(StoreFailed(1, "disk full"), 0) + broker.handle(LinkUp(1, ordered=True), 0)
-    assert effects != [] or broker.next_wakeup() is not None
+    """UID-02: with the next link a broker tries again to store its identity; then it greets the peer, or says no."""
+    for second in (Stored(2), StoreFailed(2, "disk full")):
+        broker = fresh()
+        (first,) = broker.tick(0)
+        assert isinstance(first, Store)
+        assert broker.handle(StoreFailed(1, "disk full"), 0) == []
+        assert broker.handle(LinkUp(1, ordered=True), 0) == [replace(first, ticket=2)]
+        effects = broker.handle(second, 0)
+        assert [number for number, _ in closed(effects)] == ([] if isinstance(second, Stored) else [1])
+        assert [type(frame) for frame in sent(effects)] == ([Hello] if isinstance(second, Stored) else [])
 
 
 def test_a_short_stall_of_a_stream_keeps_its_order() -> None:

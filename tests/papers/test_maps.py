@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import few
 from veena.address import Unit
 from veena.core.boundary.settings import MILLISECOND_NS
 from veena.core.broker import Broker
@@ -81,7 +82,7 @@ def test_the_graph_at_6(fix5: Network) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", few(range(8)))
 def test_the_graph_is_the_same_in_every_delivery_order(fix5: Network, joined: Network, block: int) -> None:
     """GPP-19, GPP-20: 200 random orders, 25 a block; no vertex ever stands for the own unit."""
     for seed in range(25 * block, 25 * block + 25):

@@ -72,6 +72,7 @@ def test_every_copy_is_on_the_way_to_somebody(sweep: Sweep) -> None:
     """GUA-01, GUA-03, ERP-12, PPP-02: the brokers that an event came to are those on the hops to its readers."""
     stage = sweep.stage
     hops = {broker.identity.address: broker.hops for broker in stage.world.live()}
+    assert len(stage.copies) > 500
     for topic, readers in sweep.wanted.items():
         on_the_way: set[tuple[str, str]] = set()
         for name in readers:
@@ -98,6 +99,9 @@ def test_what_a_copy_carries(sweep: Sweep) -> None:
     """ERP-03, ERP-04, ERP-06, ERP-09, DST-09: on a link of level l nothing below l, both ends in the trace, and nothing
     to serve that was served, but for the unit that is being entered."""
     fanout = sweep.stage.network.fanout
+    assert {link_level(sweep.stage.addresses[a], sweep.stage.addresses[b]) for a, b, _ in sweep.stage.copies} == {
+        *range(4)
+    }, "copies cross links of every level"
     for a, b, frame in sweep.stage.copies:
         one, other = sweep.stage.addresses[a], sweep.stage.addresses[b]
         level = link_level(one, other)
@@ -113,6 +117,7 @@ def test_what_a_copy_carries(sweep: Sweep) -> None:
 def test_units_are_entered_through_their_gatekeepers(sweep: Sweep) -> None:
     """ERP-13: the sole exception is the units of issue. Who comes over a higher link enters lower units with it."""
     gates = gatekeepers(sweep.stage.network)
+    sizes: Counter[int] = Counter()
     for topic, origin in sweep.origins.items():
         home = sweep.stage.addresses[origin]
         first: dict[Unit, Address] = {}
@@ -123,6 +128,8 @@ def test_units_are_entered_through_their_gatekeepers(sweep: Sweep) -> None:
                     first.setdefault(broker[:size], broker)
         for unit, broker in first.items():
             assert any(broker in gates[level] for level in range(len(home) - len(unit), len(home)))
+        sizes.update(map(len, first))
+    assert set(sizes) == {1, 2, 3}, "events entered foreign units of every size"
 
 
 def test_what_it_costs(sweep: Sweep) -> None:
@@ -152,6 +159,7 @@ def test_no_broker_knows_everything(sweep: Sweep) -> None:
     """GUA-06, I3, PPP-14: nobody holds the profiles of all, and nobody a map of all."""
     stage = sweep.stage
     total = sum(map(len, sweep.wanted.values()))
+    assert len(list(stage.world.live())) == 78
     for broker in stage.world.live():
         assert broker.statistics().profiles.rows < total / 2
         assert len(broker.map.vertices()) < len(stage.addresses) / 2

@@ -10,6 +10,7 @@ import pytest
 
 from tests.core.scripted_events import CODEC, Host, event_copy, mate, mates, patient, peer
 from tests.core.scripted_peer import HOST
+from tests.tiers import few
 from veena.core.boundary.clients import SessionClear, SessionClogged
 from veena.core.boundary.inputs_effects import (
     ClientRefused,
@@ -102,7 +103,7 @@ class Life:
         self.come(CODEC.frame(stamped, reliable=True, origin=FAR, to_serve=mates(HOST[-1])))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", few(range(60), 10))
 def test_every_event_once_and_marked_where_it_is_out_of_order(seed: int) -> None:
     """DUP-02, I1, I3: while its past is asked for, after it was told that it has it, and as an ordinary one."""
     chance, life = Random(seed), Life()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.command import veena
 from tests.core.small_networks import random_network
+from tests.tiers import few
 from veena.address import Address, Unit, contains
 from veena.core.boundary.discovery import Answer, Query, Withdraw
 from veena.core.boundary.inputs_effects import ClientDown
@@ -293,7 +294,7 @@ def shaken(trial: Trial, services: dict[str, Service], chance: Random) -> None:
                 del services[name]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 def test_after_any_faults_everything_is_found_again(seed: int) -> None:
     """DSC-02, DSC-04: links cut and bounced, brokers crashed, shelves changed meanwhile; then the network is whole."""
     chance = Random(seed)
@@ -316,7 +317,7 @@ def test_after_any_faults_everything_is_found_again(seed: int) -> None:
     trial.world.check()
 
 
-@pytest.mark.parametrize("seed", range(200, 204))
+@pytest.mark.parametrize("seed", few(range(200, 204)))
 def test_while_things_fail_an_answer_is_whole_or_says_what_it_lacks(seed: int) -> None:
     """DSC-02, DSC-03: nothing twice or beyond its scope, and a whole answer lacks nothing but the latest changes."""
     chance = Random(seed)

@@ -37,6 +37,8 @@ def _networks() -> list[Network]:
 def test_units_are_nested_and_apart_and_brokers_stand_inside(network: Network) -> None:
     layout = lay_out(network)
     inside = Box(0, 0, layout.width, layout.height)
+    assert set(layout.brokers) == {broker.address for broker in network.brokers}
+    assert set(layout.boxes) == {each[:size] for each in layout.brokers for size in range(1, network.levels)}
     for unit, box in layout.boxes.items():
         outer = layout.boxes.get(unit[:-1], inside)
         assert outer.x < box.x and box.x + box.width < outer.x + outer.width

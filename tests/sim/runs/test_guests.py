@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import veena
+from tests.tiers import few
 from veena.address import Unit
 from veena.core.broker import Broker
 from veena.core.membership.registrar import Registrar, Verdict
@@ -27,7 +28,7 @@ def run(seed: int, make_broker: Any = Broker, guests: int = 6) -> Report:
     return run_seed(seed, "all", None, make_broker, sparing, brokers=SMALL, guests=guests)
 
 
-@pytest.mark.parametrize("seed", [10, 12, 17, 24])
+@pytest.mark.parametrize("seed", few([10, 12, 17, 24]))
 def test_newcomers_come_in_through_the_registrars_while_everything_fails(seed: int) -> None:
     """NOP-03, NOP-19, GUA-11, FLT-01, I1: they are given places of their own, clients and a publisher come to them,
     some of them crash, leave or are lost; everybody has what was promised, every map is right."""

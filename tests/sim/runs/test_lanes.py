@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from tests.core.event_world import Stage, cluster
+from tests.tiers import few
 from veena.address import Address
 from veena.core.boundary.inputs_effects import Deliver, LinkRoom, Send
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
@@ -188,7 +189,7 @@ class NarrowWorld(World):
             self.at(self.now_ns + pause_ns, lambda: self.give(sender, LinkRoom(effect.link, 1)))
 
 
-@pytest.mark.parametrize("seed", [50, 58, 67])
+@pytest.mark.parametrize("seed", few([50, 58, 67]))
 def test_narrow_links_and_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """I1 with events waiting in every lane, and hardly any window at the origins, while links and brokers fail."""
     monkeypatch.setattr("veena.sim.runs.run.World", NarrowWorld)

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from tests.tiers import few
 from veena.core.boundary.inputs_effects import Deliver
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.broker import Broker
@@ -45,7 +46,7 @@ def test_groups_and_the_past_without_faults() -> None:
 
 
 #: Seeds that once failed: a second home, a member taken for another, an event without its mark.
-@pytest.mark.parametrize(("seed", "brokers"), [(2, 8), (7, 8)])
+@pytest.mark.parametrize(("seed", "brokers"), few([(2, 8), (7, 8)]))
 def test_groups_and_the_past_through_faults(seed: int, brokers: int) -> None:
     report = run_seed(seed, "all", change=mixed, brokers=brokers)
     assert report.is_sound, (report.broken, report.wrong)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.command import veena
+from tests.tiers import few
 from veena.sim.runs.run import Report, run_seed
 from veena.sim.world.options import Options
 
@@ -25,7 +26,7 @@ def run(seed: int, narrow: int = 12, brokers: int = SMALL) -> Report:
     return run_seed(seed, "all", None, change=roaming, brokers=brokers, narrow=narrow)
 
 
-@pytest.mark.parametrize(("seed", "brokers"), [(24, 12), (2, 16), (1, 12)], ids=str)
+@pytest.mark.parametrize(("seed", "brokers"), few([(24, 12), (2, 16), (1, 12)]), ids=str)
 def test_nothing_is_lost_behind_narrow_links(seed: int, brokers: int) -> None:
     """FLT-01, FLT-03, I1, I5. Seed 24 lost 15 events of a durable client whose old home withdrew while they waited;
     seed 2 with 16 brokers lost two that a broker looked after for another one when its disk was lost (`copies = 2`)."""
