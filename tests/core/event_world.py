@@ -27,7 +27,7 @@ from veena.event import Event, EventId, IdGenerator
 from veena.matching.base.engine import Constraint
 from veena.runtime.networks.file import Network, load_network, make_network
 from veena.sim.world.network import VirtualLink
-from veena.sim.world.options import Options
+from veena.sim.world.options import ALWAYS_CHECKED, CHECK_EVERY, Options
 from veena.sim.world.world import ClientEffect, MakeBroker, World
 
 NETWORKS = Path(__file__).parents[2] / "networks"
@@ -36,6 +36,11 @@ SETTLING_NS = 3 * SECOND_NS
 #: For larger networks: their brokers are checked elsewhere.
 QUICK = Options(wire=False, check=False)
 QUOTES = Event(topic="quotes")
+
+
+def usual(network: Network) -> Options:
+    """Brokers assert their invariants as often as in a run of this size."""
+    return Options(wire=False, check_every=1 if len(network.brokers) <= ALWAYS_CHECKED else CHECK_EVERY)
 
 
 class Stage:
@@ -53,7 +58,7 @@ class Stage:
     ) -> None:
         self.network = network
         self.settling_ns = settling_ns
-        self.world = World(network, seed, options or Options(wire=False), settings, make_broker)
+        self.world = World(network, seed, options or usual(network), settings, make_broker)
         self.world.on_client = self._heard
         self.world.on_crossing = self._crossed
         short = {entry.address: entry.label.rsplit(".", 1)[-1] for entry in network.brokers}

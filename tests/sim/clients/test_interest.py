@@ -18,7 +18,7 @@ from veena.runtime.networks.file import Network, load_network, make_network
 from veena.sim.networks.generate import generate
 from veena.sim.world.joining import join
 from veena.sim.world.network import Delivery
-from veena.sim.world.options import Options
+from veena.sim.world.options import CHECK_EVERY, Options
 from veena.sim.world.world import World
 
 NETWORKS = Path(__file__).parents[3] / "networks"
@@ -32,8 +32,10 @@ def fix2() -> World:
 
 
 def up(network: Network) -> World:
-    world = World(network, 1, Options(wire=False))
+    """A network at rest, which is large: its brokers assert their invariants as seldom as in a run of that size."""
+    world = World(network, 1, Options(wire=False, check_every=CHECK_EVERY))
     world.run_until(world.now_ns + 5 * SECOND_NS)
+    world.check()
     return world
 
 
@@ -240,7 +242,7 @@ def test_another_speaker_goes_on_where_one_died(fix2: World) -> None:
 
 def test_wants_stay_in_their_context() -> None:
     """I4: the wants of a level-l unit cross no link above level l."""
-    world = World(generate(80, 5), 1, Options(wire=False))
+    world = World(generate(80, 5), 1, Options(wire=False, check_every=CHECK_EVERY))
     crossed: list[tuple[int, int]] = []
 
     def listen(delivery: Delivery) -> None:

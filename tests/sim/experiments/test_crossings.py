@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from tests.cli.command import veena
+from tests.tiers import few
 from veena.address import Address, Unit
 from veena.core.boundary.inputs_effects import ClientUp, Subscribe
 from veena.core.boundary.settings import SECOND_NS
@@ -39,7 +40,7 @@ def at(network: Network, *numbers: str) -> list[Address]:
     return [found[number] for number in numbers]
 
 
-@pytest.mark.parametrize(("name", "events"), [("ges-22", 20), ("ges-22-linked", 40), ("ges-78", 12)])
+@pytest.mark.parametrize(("name", "events"), few([("ges-22", 20), ("ges-22-linked", 40), ("ges-78", 12)], 2))
 def test_crossings_stay_below_the_bars_on_the_networks_of_the_papers(name: str, events: int) -> None:
     """GUA-05, GUA-04, EXP-22: at every match rate; each link once, each broker once, nobody in vain, nobody missing."""
     lines = measure(load(name), events)

@@ -42,7 +42,10 @@ def test_newcomers_come_in_through_the_registrars_while_everything_fails(seed: i
 
 def test_without_guests_a_seed_is_what_it_was() -> None:
     """Guests take nothing from the chance of others: nothing else is drawn differently."""
-    plain, visited = run(10, guests=0), run(10, guests=2)
+    plain, visited = (
+        run_seed(10, "all", change=lambda drawn: replace(drawn, check=False), brokers=6, events=60, guests=count)
+        for count in (0, 2)
+    )
     assert plain.joined == 0
     assert [fault for fault in visited.faults if fault in plain.faults] == list(plain.faults)
 
@@ -65,6 +68,7 @@ def test_an_address_that_is_given_twice_is_found() -> None:
     assert not report.is_sound
 
 
+@pytest.mark.slow
 def test_a_founder_that_comes_while_a_guest_is_let_in_clashes_with_nobody() -> None:
     """The guest was promised the place before anybody could have heard of the founder; it asks for another."""
     report = run_seed(36, "all", None, Broker, sparing, guests=3)
@@ -73,6 +77,6 @@ def test_a_founder_that_comes_while_a_guest_is_let_in_clashes_with_nobody() -> N
 
 
 def test_the_command_takes_guests() -> None:
-    found = veena("sim", "run", "--seed", "10", "--brokers", "6", "--events", "20", "--faults", "all", "--guests", "2")
+    found = veena("sim", "run", "--seed", "10", "--brokers", "4", "--events", "20", "--faults", "all", "--guests", "1")
     assert found.code == 0
-    assert "guest-1 asks to be let in" in found.out
+    assert "guest-1 asks to be let in" in " ".join(found.out.split())

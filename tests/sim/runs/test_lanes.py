@@ -196,7 +196,7 @@ def test_narrow_links_and_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("veena.core.publishing.log.WINDOW", 8)
 
     def change(options: Options) -> Options:
-        return replace(options, copies=1, durables=0, absences=0)
+        return replace(options, copies=1, durables=0, absences=0, check_every=10)
 
     report = run_seed(seed, "all", brokers=6 + seed % 7, events=150, change=change)
     assert report.is_sound, report.wrong

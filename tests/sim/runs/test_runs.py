@@ -105,7 +105,7 @@ def test_each_kind_of_fault_alone(faults: str) -> None:
         "none": (),
         "all": (),
     }
-    report = run_seed(10, faults, change=sparing, brokers=SMALL)
+    report = run_seed(10, faults, change=sparing, brokers=6, events=60)
     assert report.is_sound, verdict(report)
     assert bool(report.faults) == (faults != "none")
     if words[faults]:
@@ -143,17 +143,17 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 # --- canaries ---
 
-#: A planted bug, and seeds of which at least one must catch it.
+#: A planted bug, and seeds of which at least one must catch it; the first one did, in the least time.
 CANARIES: dict[type[ConnectionTable], tuple[int, ...]] = {
     SilentLoss: (1, 2, 3),
-    NoExchange: (1, 2, 4),
-    FirstName: (1, 3, 4),
+    NoExchange: (4, 1, 2),
+    FirstName: (4, 1, 3),
 }
 #: The same for the ways of events, in the ring: each simplification of the rules of routing loses events.
 ROUTERS: dict[type[Router], tuple[int, ...]] = {
     DropById: (1, 2, 3),
     AckWhatIsTaken: (5, 20, 21),
-    AckOnTaking: (2, 3, 4),
+    AckOnTaking: (3, 2, 4),
     BounceIgnored: (2, 3, 4),
     WaitingCost: (1, 2, 3),
     EventPaths: (1, 2, 3),
@@ -249,7 +249,7 @@ def test_sending_again_out_of_order_is_found(monkeypatch: pytest.MonkeyPatch) ->
 def test_one_lane_for_all_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A best-effort event would hide the reliable one that waits for its commit."""
     monkeypatch.setattr(EventFrame, "lane_number", property(lambda frame: 3))
-    assert any(lost(run_seed(seed, "none", brokers=SMALL)) for seed in (1, 3, 5))
+    assert any(lost(run_seed(seed, "none", change=unchecked, brokers=SMALL)) for seed in (1, 3, 5))
 
 
 def test_the_order_of_a_set_is_found() -> None:
@@ -261,15 +261,17 @@ def test_the_order_of_a_set_is_found() -> None:
         "options = {'change': lambda drawn: replace(drawn, check=False), 'brokers': 12, 'events': 80}\n"
         "print(run_seed(1, 'none', None, with_router(SetIteration), **options).trace_hash)"
     )
-    hashes = {
+    hashes = (
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": str(seed)}, cwd=ROOT, capture_output=True, text=True, timeout=120,
             check=True,
         ).stdout
         for seed in range(4)
-    }  # fmt: skip
-    assert len(hashes) > 1
+    )  # fmt: skip
+    first = next(hashes)
+    assert len(first) > 10
+    assert any(other != first for other in hashes)
 
 
 def test_dropped_detour_copies_are_found() -> None:
@@ -285,9 +287,9 @@ def test_dropped_detour_copies_are_found() -> None:
 
 def test_detour_copies_as_vertices_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """GPP-19: the printed rules alone put the own unit into the map."""
-    assert all(maps_only(seed).broken is None for seed in (2, 6))
+    assert all(maps_only(seed, change=sparing).broken is None for seed in (2, 6))
     monkeypatch.setattr(map_module, "is_fine", lambda record, own: True)
-    reports = [maps_only(seed).broken or "" for seed in (2, 6)]
+    reports = (maps_only(seed, change=sparing).broken or "" for seed in (2, 6))
     assert any("no vertex for a unit that the host is in" in broken for broken in reports)
 
 
