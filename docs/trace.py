@@ -240,7 +240,8 @@ def count(rows: Mapping[str, Requirement], cited: Mapping[str, Evidence]) -> Cou
     claimed = {key: row for key, row in rows.items() if row.state in {"shown", "otherwise"}}
     weak = tuple(key for key, row in claimed.items() if key not in cited or not cited[key].shows(row.asks))
     states = [row.state for key, row in rows.items() if key not in weak]
-    return Counts(len(rows), *(states.count(state) for state in ("shown", "otherwise", "part", "open")), weak)
+    shown, otherwise, part, open_ = (states.count(state) for state in ("shown", "otherwise", "part", "open"))
+    return Counts(len(rows), shown, otherwise, part, open_, weak)
 
 
 HEAD = """\

@@ -1,11 +1,11 @@
 """A broker as a pure state machine: composition only. What each part decides stands in its own module.
 
     Input --> Broker.handle --> link (greeting, heartbeat, suspicion, load)
-                            --> dissemination (connection table) --> map --> hops, paths, controllers
-                            --> reception (who is let in, address changes)
-                            --> profiles (clients' wants, what units want)
+                            --> topology: connection table --> map --> next hops, paths, controllers
+                            --> membership (who is let in, address changes)
+                            --> interest (clients' constraints, what units want)
                             --> discovery (advertisements, queries)
-                            --> origin (publishers, log) --> router (duties) --> ends (clients)
+                            --> publishing (publishers, log) --> routing (duties) --> delivery (clients)
           <-- effects: one Send a link and input, Close, one Store an input, Deliver, Reachable / Unreachable
 
 A rejected input leaves the state untouched; a peer that sends what it must not loses its link and nothing else suffers.

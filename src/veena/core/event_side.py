@@ -1,7 +1,8 @@
-"""The event side of a broker, composed: publishers and log (`origin`), duties (`router`), clients (`ends`), copies.
+"""The event side of a broker, composed: publishers, the log, duties, clients and second copies.
 
-    publish --> origin --> ledger (disk) --> router --> hops, and ends --> clients
-    copy over a link --> router, or `copies_kept` when it is one to keep
+    publish --> `publishing.log` --> `boundary.tickets` (disk) --> `routing.router`
+            --> neighbours (`topology.next_hops`), and clients (`delivery.delivery`)
+    copy over a link --> `routing.router`, or `publishing.replica_holder` when it is one to keep
 
 What each decides stands in its own module; this one says who is told of what, and in which order things go out at the
 end of an input: duties first, then what there is room for in the log, then what must be on disk.

@@ -1,4 +1,4 @@
-"""What a broker remembers of recent events and subscriptions, so that it can be asked afterwards (`explain`).
+"""What a broker remembers of recent events and subscriptions, so that it can be asked afterwards (`explain.query`).
 
     accepted, taken on, sent on, handed over, kept, dropped ... --> facts, by event      (bounded; the oldest go first)
     attached, subscribed, acknowledged up to a level, ended     --> stays, by client

@@ -1,7 +1,8 @@
 """What a broker says of its reach: which units came into it and which were lost, once for every input that changed it.
 
 The driver hears it as an effect, the event side as a change, and, where something was forgotten while it was out of
-reach, the neighbours are asked for everything again: they may hold it still, and do not tell unasked (`dissemination`).
+reach, the neighbours are asked for everything again: they may hold it still, and do not tell unasked
+(`topology.connection_table`).
 
 The invariant: what was last reported is what the map showed then, so that nothing is reported twice (BNM-10).
 """

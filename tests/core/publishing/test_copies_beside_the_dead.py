@@ -205,7 +205,7 @@ def test_the_living_of_a_cluster_with_a_dead_broker_are_present() -> None:
 
 @pytest.mark.usefixtures("small_bounds")
 def test_a_link_that_comes_and_goes_leaves_no_copies_behind() -> None:
-    """`copies`: a holder that has no link just then is told later what it may forget."""
+    """`replica_sender`: a holder that has no link just then is told later what it may forget."""
     stage = Stage(
         cluster([(0, 1), (0, 2), (0, 3), (1, 2)]),
         options=Options(wire=False, dial=False),
@@ -230,7 +230,7 @@ def test_a_link_that_comes_and_goes_leaves_no_copies_behind() -> None:
 
 
 def test_copies_are_asked_for_in_a_ring() -> None:
-    """`copies`: of a cluster whose brokers are all linked, none holds the copies of everybody."""
+    """`replica_sender`: of a cluster whose brokers are all linked, none holds the copies of everybody."""
     stage = Stage(
         cluster([(one, other) for one in range(4) for other in range(one)]), settings=Settings("small", copies=2)
     )

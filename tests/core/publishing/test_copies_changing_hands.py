@@ -81,7 +81,7 @@ def test_what_a_new_holder_has_no_room_for_is_asked_for_again() -> None:
 
 
 def test_a_former_holder_of_what_is_looked_after_is_told_when_it_is_back() -> None:
-    """`copies`: it is held elsewhere by then, and still looked after."""
+    """`replica_sender`: it is held elsewhere by then, and still looked after."""
     host = Host(TWO)
     up, absent = peer(host, 1, (0, 0, 1, 0)), peer(host, 2)
     absent.wants("quotes")

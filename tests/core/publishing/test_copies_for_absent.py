@@ -132,7 +132,7 @@ def test_its_origin_and_who_looks_after_it_are_told_apart() -> None:
 
 
 def test_what_one_unit_has_is_released_though_another_is_absent() -> None:
-    """`copies`: what waits for a unit that is slow to answer keeps no copy of later events that are not for it."""
+    """`replica_sender`: an event that waits for a slow unit keeps no copy of later events for other units."""
     host, down, incarnation = origin(TWO)
     absent = peer(host, 3)
     absent.wants("alerts")

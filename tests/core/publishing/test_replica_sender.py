@@ -59,7 +59,7 @@ def test_acceptance_waits_for_the_second_disk() -> None:
 
 
 def test_nothing_is_accepted_without_a_second_disk() -> None:
-    """`copies`: the invariant; the first neighbour that comes is asked."""
+    """`replica_sender`: the invariant; the first neighbour that comes is asked."""
     host = Host(TWO)
     incarnation = host.attach(1, "p")
     assert accepted(publish(host, 1, publication(1, incarnation), publication(2, incarnation))) == []
@@ -72,7 +72,7 @@ def test_nothing_is_accepted_without_a_second_disk() -> None:
 
 
 def test_a_holder_that_is_lost_before_it_answers() -> None:
-    """`copies`: the next neighbour is asked, in order; acceptance stays in order."""
+    """`replica_sender`: the next neighbour is asked, in order; acceptance stays in order."""
     host, down, incarnation = origin(TWO)
     other = peer(host, 3)
     effects = publish(host, 1, publication(1, incarnation), publication(2, incarnation))
@@ -96,7 +96,7 @@ def test_a_neighbour_of_the_cluster_is_asked_first() -> None:
 
 
 def test_a_holder_is_kept_while_it_can_be() -> None:
-    """`copies`: a neighbour that comes later is no reason to give everything away again."""
+    """`replica_sender`: a neighbour that comes later is no reason to give everything away again."""
     host, down, incarnation = origin(TWO)
     publish(host, 1, publication(1, incarnation))
     lower = peer(host, 9, mate(1))
@@ -108,7 +108,7 @@ def test_a_holder_is_kept_while_it_can_be() -> None:
 
 
 def test_the_holder_may_forget_what_is_served() -> None:
-    """`copies`: Release when every unit has it, and not before."""
+    """`replica_sender`: Release when every unit has it, and not before."""
     host, down, incarnation = origin(TWO)
     ((number, _),) = copies(publish(host, 1, publication(1, incarnation)), down.link)
     effects = down.hand(Done(((number, number),)))
@@ -278,7 +278,7 @@ def test_two_holders_of_one_publisher() -> None:
 
 
 def test_a_wrong_takeover_gives_nothing_twice() -> None:
-    """`copies`: from outside a cut link and a lost disk look alike; both send, the ends drop what they have had."""
+    """`replica_sender`: a cut link and a lost disk look alike from outside; both send, ends drop what they have had."""
     stage = world_of_two_copies()
     reader = stage.subscribe("3")
     stage.wait()

@@ -46,7 +46,7 @@ def test_a_way_that_is_lost_is_refused_too() -> None:
 
 
 def test_nothing_is_taken_between_refused_and_held() -> None:
-    """`refusal`: the way is there again at once, but e1 was dropped; were e2 taken now, e1 would come too late."""
+    """`hold_back`: the way is there again at once, but e1 was dropped; were e2 taken now, e1 would come too late."""
     host, up, down = relay()
     assert frames(up.hand(event_copy(1, mates(4))), up.link, Refused) == [Refused((mate(4),))]
     effects = down.links_to(4)

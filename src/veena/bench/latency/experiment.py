@@ -4,7 +4,7 @@
 20, so 102 clients. In the second topology there are three measuring subscribers, 4, 2 and 1 brokers away, and five
 subscribers at every broker (EXP-18). Publisher and measuring subscribers live in this process and share its monotonic
 clock (EXP-03): the event's timestamp is that clock's, so no drift and no step of the wall clock is measured. The other
-subscribers are a process of their own (`latency_crowd`); every delivery to them is counted, none is timed.
+subscribers are a process of their own (`crowd`); every delivery to them is counted, none is timed.
 
 Events are best effort, as the papers' were: nothing waits for a disk. All brokers and clients run on one machine; the
 papers had one for each broker, so what saturates here is the machine, there it was a broker.

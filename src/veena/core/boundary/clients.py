@@ -1,6 +1,6 @@
 """What crosses the boundary for quality of service: slow clients, back-pressure to publishers, quench.
 
-Inputs and Effects like those of `boundary`, which counts them among its own.
+Inputs and Effects like those of `inputs_effects`, which counts them among its own.
 """
 
 from __future__ import annotations

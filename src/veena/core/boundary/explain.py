@@ -1,6 +1,6 @@
-"""What crosses the boundary for questions about the past of an event (`explain`): Inputs and Effects.
+"""What crosses the boundary for questions about the past of an event (`explain.query`): Inputs and Effects.
 
-`boundary` counts them among its own.
+`inputs_effects` counts them among its own.
 """
 
 from __future__ import annotations

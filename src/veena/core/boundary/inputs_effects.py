@@ -1,7 +1,7 @@
 """What crosses the boundary of the core: Inputs go in, Effects come out. Tests compare lists of these.
 
 A link is named by a number that its driver chose and never uses again: a new connection to the same neighbour is a new
-link, and frames of the old one can no longer be mistaken for its own. Disk is a peer (`disk`): `Store(ticket)` out,
+link, and frames of the old one can no longer be mistaken for its own. Disk is a peer (`stored`): `Store(ticket)` out,
 `Stored(ticket)` in; nothing that depends on it is said to anybody in between.
 """
 
@@ -121,8 +121,9 @@ class ClientUp:
     """A client has attached; `session` is a number that its driver never uses again.
 
     `had` is what the client had before it was cut off: it gets nothing of that again. A `reachable` client can be
-    written to by its id (EVT-05). `attributes` say what its device can do and what it is cleared for (`fitness`).
-    `slow` says what happens when it does not read and too much waits for it (`outlet`).
+    written to by its id (EVT-05). `attributes` say what its device can do and what it is cleared for
+    (`interest.eligibility`). `slow` says what happens when it does not read and too much waits for it
+    (`delivery.session_queue`).
     """
 
     session: int
@@ -161,7 +162,7 @@ class Subscribe:
     engine: str
     constraint: Constraint
     scope: int
-    #: The name of a durable subscription (`durable`); empty for one that goes with its session.
+    #: The name of a durable subscription (`durable.subscription`); empty for one that goes with its session.
     durable: str = ""
     #: Who acknowledges: the client's library when the application gets an event, or the application.
     ack: Literal["auto", "manual"] = "auto"
@@ -170,13 +171,13 @@ class Subscribe:
     had: Had = field(default_factory=dict)
     #: The broker where the durable subscription was kept last, if the client knows.
     home: Address | None = None
-    #: Also what was accepted since then (`past`), in nanoseconds since 1970.
+    #: Also what was accepted since then (`durable.replay`), in nanoseconds since 1970.
     since_ns: int | None = None
     #: What it had last, or with `manual` acknowledged last, event by event, with the originals of what came under a
     #: later id: none of that is handed over again. A place in a stream would not do: where a subscription goes on
     #: before its former home has answered, events overtake others.
     skips: frozenset[tuple[Stream, Place]] = frozenset()
-    #: The group that shares it (`shared`): each event is for one of its members.
+    #: The group that shares it (`durable.groups`): each event is for one of its members.
     group: str = ""
 
 

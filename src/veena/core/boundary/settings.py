@@ -20,7 +20,7 @@ SECOND_NS = 1000 * MILLISECOND_NS
 READ_BATCH = 256
 #: Networks in one list of rules: more belong into a firewall.
 MAX_NETWORKS = 1024
-#: An eighth of the rows that another broker keeps (`interest_table`), and room for 100,000 topics.
+#: An eighth of the rows that another broker keeps (`interest.table`), and room for 100,000 topics.
 DEFAULT_BROKER_CONSTRAINTS = 125_000
 #: In its own cluster a want is two rows, its broker's and its cluster's: three quarters of what a broker keeps, and the
 #: rest is for other units and for what was withdrawn.
@@ -137,7 +137,7 @@ class Settings:
     #: How long what a client wanted is still told after its connection was lost: one that dials again at once causes no
     #: transitions (PRF-08). 0 withdraws at once.
     grace_ns: int = 5 * SECOND_NS
-    #: What is remembered of events and subscriptions for those who ask afterwards (`records`): nothing, what became of
+    #: What is remembered of events and subscriptions for those who ask afterwards (`journal`): nothing, what became of
     #: events at their two ends, or their hops as well. It costs memory and disk for every event.
     records: Literal["off", "deliveries", "all"] = "off"
     #: Where events go among the units of the highest level: to those that may want them, or, as in the papers, to all

@@ -1,4 +1,4 @@
-"""What crosses the boundary for batches that are staged first (`stage_frames`), and what of it goes to the disk.
+"""What crosses the boundary for batches that are staged first (`wire.staging`), and what of it goes to the disk.
 
 Staged rows are the driver's business until their batch is published: the core never sees them before, and holds none in
 memory. Then it is given them chunk by chunk (`ReleaseStaged`), with the ids that they were given with the publication.

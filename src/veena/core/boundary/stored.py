@@ -127,7 +127,7 @@ class Registered:
     state: str
     #: Where it went.
     to: Address | None = None
-    #: One more inbox, which nobody reads (`roaming`); 0 for none.
+    #: One more inbox, which nobody reads (`durable.handover`); 0 for none.
     aside: int = 0
 
 
@@ -176,7 +176,7 @@ class Attended:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What happened to events and subscriptions here (`records`), noted at a time in the life that began at `life_ns`.
+    """What happened to events and subscriptions here (`journal`), noted at a time in the life that began at `life_ns`.
     Nothing waits for it."""
 
     life_ns: int

@@ -4,8 +4,8 @@ Duplicates are judged here alone. For each stream (publisher, incarnation, lane)
 event that its clients have had; what is not later was had. Relays may send an event again and again: here it ends.
 Events of a stream come in order, so an older place means "had" and not "missed" (the router's invariant). What comes
 out of a backlog is the exception: it says so, and is judged by the ids that were handed over. And who took over from an
-origin may not have all of its events (`copies`): what it published says so too, and until the origin is heard again
-older ones are not taken for had, nor does the disk know of more than what came before.
+origin may not have all of its events (`publishing.replica_sender`): what it published says so too, and until the origin
+is heard again older ones are not taken for had, nor does the disk know of more than what came before.
 
 A reliable event is done here when its place is on disk; its clients get it before, because a client keeps its own last
 places and shows them when it attaches again. An event that a roaming publisher repeats under a new incarnation names
@@ -88,7 +88,7 @@ class EndStatistics:
 
 
 class EventSide(Protocol):
-    """The composing module (`events`), which passes on whatever does not end with a client's session."""
+    """The composing module (`event_side`), which passes on whatever does not end with a client's session."""
 
     def receive(self, frame: EventFrame, now_ns: int) -> None:
         """Take an event for this broker itself, or for where a client's durable subscriptions are kept."""
@@ -157,7 +157,8 @@ class Ends:
         self._gather_end_ns = self._merge_ns = 0
         self._gathered: list[Flight] = []
         self._receivers = self._late = self._delivered = self._repeated = 0
-        #: Bursts of the log whose places are not on disk yet, by the offset of their first entry; `origin` adds them.
+        #: Bursts of the log whose places are not on disk yet, by the offset of their first entry; `publishing.log` adds
+        #: them.
         self.waiting_bursts: list[int] = []
         self._recall(disk)
 

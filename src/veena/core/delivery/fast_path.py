@@ -2,7 +2,7 @@
 
 What makes the long way long is what may be the matter with an event: other units want it, it is kept for somebody, it
 was published before under another id, a client says that it has had it, records are made of it, its time is over. Where
-none of that is so, a burst (`event_burst`) is handed over by one decision. Both ways do the same to everybody.
+none of that is so, a burst (`wire.burst`) is handed over by one decision. Both ways do the same to everybody.
 
 The invariant: whatever is asked here changes nothing until `hand_over`.
 """

@@ -2,13 +2,14 @@
 
 A client that attaches says what it has had, by the last place of each stream, and which later ones it skips.
 
-    subscribe since T --> session -5, the broker's own: the past, and what comes (`past`) --> session 49, its client's
+    subscribe since T --> session -5, the broker's own: the past, and what comes (`durable.replay`)
+                      --> session 49, its client's
 
-What -5 was handed by itself, `ends` knows as handed to -5; what came out of logs `ends` has not seen. A publisher that
-roams may repeat an event of either kind under another id long after that, and a broker that looked after one for
-somebody absent may bring it. So the client's subscription inherits what it has had, by the ids that events had first.
-Others of the same client have not had it. What it has not had may still be older than the last event of its stream that
-it got: then it is handed over with the mark `late`.
+What -5 was handed by itself, `delivery` knows as handed to -5; what came out of logs `delivery` has not seen. A
+publisher that roams may repeat an event of either kind under another id long after that, and a broker that looked after
+one for somebody absent may bring it. So the client's subscription inherits what it has had, by the ids that events had
+first. Others of the same client have not had it. What it has not had may still be older than the last event of its
+stream that it got: then it is handed over with the mark `late`.
 
 At most `MAX_IDS` ids are held, but the newest subscription's are in any case. Those that inherited first lose theirs:
 then what is not later than the last of its stream is handed over as late and redelivered, since it may have been had.

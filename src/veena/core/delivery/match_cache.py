@@ -4,10 +4,11 @@ Everything that engines look at stands in an event's matching section, so two ev
 origin are for the same receivers, as long as nobody's wants have changed. Publishers say the same again and again (a
 topic, some headers); matching, and reading the section at all, is then one look-up.
 
-Where a durable subscription has gone elsewhere, its old home still wants *old* events (`want`): those that have been
-under way for `OLD_NS` by the time of publication, that lay in a log, and for a while after units came into reach all.
-An event from the future may be old too. A publisher's clock that is ahead by more than `OLD_NS` can make an old event
-look new, if it has been under way for just as long as the clock is ahead: it is lost if its reader has moved meanwhile.
+Where a durable subscription has gone elsewhere, its old home still wants *old* events (`interest.constraint`): those
+that have been under way for `OLD_NS` by the time of publication, that lay in a log, and for a while after units came
+into reach all. An event from the future may be old too. A publisher's clock that is ahead by more than `OLD_NS` can
+make an old event look new, if it has been under way for just as long as the clock is ahead: it is lost if its reader
+has moved meanwhile.
 
 Two things of an event are not in the key: the time of publication, which lies in the section and differs every time,
 and the id. A selector may name them (`JMSTimestamp`, `JMSMessageID`); while anybody has such a one nothing is kept.

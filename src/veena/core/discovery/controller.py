@@ -8,7 +8,7 @@ a lost frame, and a controller that starts anew asks each part of its unit for a
 later.
 
 A home that nobody has heard for the lease is dropped, and what it had is kept for the lease of each advertisement
-(`advert_estate`); the age of its last word travels with the numbers, so that the lease ends everywhere at the same
+(`orphaned`); the age of its last word travels with the numbers, so that the lease ends everywhere at the same
 time, however many speakers lie between. A home that says itself that it has nothing is believed. Parts of the unit that
 were not heard, and homes whose shelf has not come yet, are named: an answer from here says what it lacks.
 

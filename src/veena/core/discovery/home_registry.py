@@ -12,7 +12,7 @@ broker left on disk is an *orphan*: it stays for what is left of its lease, and 
 it more than that, because what the client took back elsewhere meanwhile it will not say again.
 
 What a client takes back, by its word or its goodbye, leaves a withdrawal for as long as the lease was: a broker that
-was down at that time may still have an older one of the same id, and must not bring it back (`discovery` compares).
+was down at that time may still have an older one of the same id, and must not bring it back (`service` compares).
 
 The invariant: applying the pages from 0 to the latest number gives what is on the shelf for controllers of that level;
 `versions[l - 1]` is the number of the last change that controllers of level l must hear of.

@@ -10,9 +10,9 @@ A restart takes up every row whose lease has not ended, by the wall clock. Of a 
 the broker was killed nobody knows when exactly that was; so a broker with rows notes every few seconds that it lives
 (`Attended`, unsynced), and the lease counts from the latest time at which it may have died.
 
-Nothing comes back that was taken back meanwhile: own ones are orphans (`shelf`), copies are doubted (`advert_estate`),
-withdrawals are rows like others and come back too, and counts of a new life are above those of all lives before, so
-that every controller asks for all that is left.
+Nothing comes back that was taken back meanwhile: own ones are orphans (`home_registry`), copies are doubted
+(`orphaned`), withdrawals are rows like others and come back too, and counts of a new life are above those of all lives
+before, so that every controller asks for all that is left.
 
 The invariant: `_rows` is what the disk has, or will have when its tickets are answered.
 

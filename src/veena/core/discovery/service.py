@@ -1,7 +1,7 @@
 """Discovery: clients advertise what they offer, others find it with SQL, XPath or constraints (DSC-01..06, IOP-04).
 
-This composes the parts: `shelf` keeps what the host's clients advertise, `office` what a controller holds of its units,
-`advert_estate` what lost brokers had, `advert_store` finds in all of it, `advert_keeping` writes it down, `questions`
+This composes the parts: `home_registry` keeps what the host's clients advertise, `controller` what a controller holds
+of its units, `orphaned` what lost brokers had, `store` finds in all of it, `persistence` writes it down, `open_queries`
 asks and gathers. A query goes to one controller of each unit of its realm and
 each answers straight to the asker; nobody else is bothered, where TTL flooding asks everybody within range and still
 misses who is out of it.

@@ -3,9 +3,9 @@
 An advertisement is held once, whatever the host controls: from a home in its cluster all of them, from one further away
 those that reach so far. Where a client has advertised the same name at two brokers, because it moved, the later one
 hides the earlier one until that one's lease ends. Withdrawals are held beside them, by home too: whether one counts
-against an advertisement is for `discovery` to say.
+against an advertisement is for `service` to say.
 
-`touched` names what has changed here, for who writes it down (`advert_keeping`).
+`touched` names what has changed here, for who writes it down (`persistence`).
 
 The invariant: `find` gives exactly what a scan over everything would (DSC-04), and `evaluated` counts how many
 advertisements were really looked at.

@@ -1,6 +1,6 @@
 """Shared subscriptions: of a group of clients that want the same, one gets each event.
 
-A group is a durable subscription (`durables`) that belongs to no client. It is kept at one broker, the group's home:
+A group is a durable subscription (`registry`) that belongs to no client. It is kept at one broker, the group's home:
 where the first member subscribed. The home reads it like a client would and deals the events out in turn, to members at
 its own broker and, by post, to those elsewhere. A member has an event until he acknowledges it; when he leaves, or is
 not heard of any more, his events go to others, marked as redelivered. While nobody is there they wait in the log.
@@ -11,11 +11,11 @@ is what lay in a backlog for his broker and was overtaken there.
     member at B --> Join to the group's home (every so often: a lease, and the room that the member has)
     home --> Give, an event for that member;  B --> Took, when he has acknowledged it
 
-Without a name the group ends a while after its last member has left; with one (`durable`) it stays. A member's broker
-keeps the group itself where nobody does; where somebody may, only after nobody has answered for a while, and where
-somebody has told that he does, after a long while: he is lost then, with what he kept. Should there be two homes, the
-later one wins and the other's events go there, as with a client that roams (`roaming`); what was accepted while there
-were two may have come to a member of each.
+Without a name the group ends a while after its last member has left; with one (`durable`) it stays. A member's
+broker keeps the group itself where nobody does; where somebody may, only after nobody has answered for a while, and
+where somebody has told that he does, after a long while: he is lost then, with what he kept. Should there be two homes,
+the later one wins and the other's events go there, as with a client that roams (`handover`); what was accepted while
+there were two may have come to a member of each.
 
 The invariant: of a home's group every event that was read and is not acknowledged waits, or is with exactly one member.
 """

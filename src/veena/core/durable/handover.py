@@ -10,7 +10,8 @@ stream before that, and those that X did not have when later ones were had there
 and hands over what did not come by itself.
 
 An event that was accepted for X may still be under way when X withdraws, behind others that wait, which news of wants
-pass. The units on its way ask anew who wants it. So X goes on wanting old events (`want`) until no such one can come.
+pass. The units on its way ask anew who wants it. So X goes on wanting old events (`interest.constraint`) until no such
+one can come.
 
 Nothing is lost: until Y's want was acknowledged everything for the client went to X too. Nothing comes twice: what X
 had before it let go is known by the last place of each stream, what it forwarded later by id. A client that goes on

@@ -1,6 +1,6 @@
 """Where a client's durable subscriptions are kept: told to everybody, so that they are found from wherever it goes.
 
-A client that attaches elsewhere, and a member of a group (`shared`), are to find the home. So the home is a want of its
+A client that attaches elsewhere, and a member of a group (`groups`), are to find the home. So the home is a want of its
 own, for what is addressed to it, and it takes as long as any other to be heard everywhere. What a subscription asks for
 may be known long before: somebody else here wants the same, and it is acknowledged at once. Were that told, a client
 could go on to a broker that believes that nothing is kept for it, and a group could come into being a second time.
@@ -8,8 +8,8 @@ could go on to a broker that believes that nothing is kept for it, and a group c
 The invariant: a durable subscription is said to be acknowledged up to a level when everybody there has heard both what
 it asks for and where it is kept.
 
-Rejected: asking everybody in scope at each first subscription whether they keep something (`past` does so for logs, and
-a broker that is absent makes it wait).
+Rejected: asking everybody in scope at each first subscription whether they keep something (`replay` does so for logs,
+and a broker that is absent makes it wait).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Handing kept events to those who read a durable subscription, and what they acknowledge (`inbox`, `durables`).
+"""Handing kept events to those who read a durable subscription, and what they acknowledge (`cursor`, `registry`).
 
 A reader that has had everything is handed a new event at once; one that is behind is read to from the log, as long as
 it has room. Everybody who reads a subscription gets every event: they are devices of one client. A group that shares
-one (`shared`) reads it as one reader, a session of the broker's own (`session_id`).
+one (`groups`) reads it as one reader, a session of the broker's own (`session_id`).
 
 What may have been handed over before is marked as redelivered: what was open here, and what an application that
 acknowledges by itself may have got elsewhere. Where its former home is silent, only the client's word tells: not later

@@ -3,10 +3,10 @@
 A durable subscription is kept at one broker, its *home*: the one where its client attached last. To the rest of the
 network it is a subscription like any other, of a session of the broker's own (`session_id`); it is announced again
 before anything else when the broker is started again. Every reliable event that satisfies it goes into the log, for its
-inbox (`inbox`), and counts as delivered here once it is on disk. Who is attached is handed the event at once; who is
+inbox (`cursor`), and counts as delivered here once it is on disk. Who is attached is handed the event at once; who is
 behind is read to from the log, as fast as it acknowledges. Best-effort events are for those who are attached.
 
-When the client attaches elsewhere, the subscription moves there with everything that is kept for it (`roaming`).
+When the client attaches elsewhere, the subscription moves there with everything that is kept for it (`handover`).
 
 The invariant: what was kept is handed over in the order of its streams, each event until somebody acknowledges it; what
 was acknowledged is not handed over again, except after a crash of this broker, and then with a mark.
@@ -50,7 +50,7 @@ MAX_NAME = 255
 
 
 class KeepsEvents(Protocol):
-    """The log (`origin`)."""
+    """The log (`publishing.log`)."""
 
     def keep(self, frame: EventFrame, inboxes: tuple[int, ...], now_ns: int) -> int: ...
 
@@ -88,7 +88,7 @@ class Durables:
         self._by_session: dict[int, dict[int, None]] = {}
         #: Whether an event (by its first id) was handed lately to a session.
         self._was_handed = was_handed
-        #: Whom to tell, in this order; `events` fills it, when all of them exist.
+        #: Whom to tell, in this order; `event_side` fills it, when all of them exist.
         self.observers: list[DurableObserver] = []
         self.handing = Handing(ledger, reader, effects, outlet, profiles.records, self.observers, self._emptied)
         self._kept = 0

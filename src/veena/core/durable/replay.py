@@ -4,7 +4,7 @@
     what came from the logs first, then what came by itself meanwhile, without what came both ways
 
 A broker is asked when it already knows that the subscription is there, so whatever it accepts later comes by itself:
-there is no gap. The two parts are joined as for a client that came from elsewhere (`durables`): what comes from the
+there is no gap. The two parts are joined as for a client that came from elsewhere (`registry`): what comes from the
 logs is an older inbox. When somebody in every unit has answered and nothing more comes, or after a while, the rest is
 opened and the client is told. How many brokers a unit has is not known here, so the far ones may answer later still:
 what they send is handed over with the mark `late` where it is out of order. After a longer while nothing of the past is

@@ -1,6 +1,6 @@
 """One durable subscription as it stands at a broker: where it is, what is kept for it, who reads it.
 
-The rules are those of `durables` and `roaming`; this is their common record. Who else has to know of what happens to a
+The rules are those of `registry` and `handover`; this is their common record. Who else has to know of what happens to a
 subscription is a `DurableObserver`.
 """
 
@@ -100,7 +100,7 @@ class Durable:
     is_passing: bool = False
     #: Of such a one: ids were forgotten, though there is room again.
     was_full: bool = False
-    #: How far its readers are told that it is acknowledged (`homes`).
+    #: How far its readers are told that it is acknowledged (`home_registry`).
     level: int = 0
 
     @property

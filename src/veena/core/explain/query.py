@@ -1,6 +1,6 @@
 """Explain and trace: everybody is asked what they remember of an event and a client, and the answers are combined.
 
-    Explain --> Ask to every broker (`post`, best effort) --> Told, one each --> `verdict` --> Explained
+    Explain --> Ask to every broker (`messages.mailbox`, best effort) --> Told, one each --> `verdict` --> Explained
 
 Nobody knows where an event was accepted or where a client has been, so all are asked; a broker that remembers nothing
 says so, in some hundred bytes. Each answer also names the units that its sender knows, and so the asker learns, unit by

@@ -1,4 +1,4 @@
-"""Why a client got an event or did not: a pure function of what brokers remember (`records`) and answered (`explain`).
+"""Why a client got an event or did not: a pure function of what brokers remember (`journal`) and answered (`query`).
 
 One reason is told, found in this order:
 
@@ -7,7 +7,7 @@ One reason is told, found in this order:
 2. otherwise every subscription of the client is looked at, and the one counts that the event came nearest to:
    it did not stand when the event was accepted (NOT_SUBSCRIBED) < it is not satisfied (NOT_MATCHED) < the origin is out
    of its scope (OUT_OF_SCOPE) < the device or clearances do not suit (UNFIT) < the event was wanted;
-3. for a wanted event its way is followed (`event_way`), from where it was accepted to the client's broker: it was not
+3. for a wanted event its way is followed (`path`), from where it was accepted to the client's broker: it was not
    known yet on the way that the client wants it (NOT_ACTIVE), it came and was HAD, EXPIRED, DROPPED, it came after the
    client had left (NOT_SUBSCRIBED again, with the time), it is a DEAD_LETTER, has NO_ROUTE, or is WAITING;
 4. nobody who answered remembers what would decide it: UNKNOWN, and why.

@@ -3,7 +3,7 @@
 A subscription is *acknowledged* up to the cluster (level 1) when all other brokers of the cluster have its want, up to
 the super-cluster (2) when also all other clusters have what the own cluster told of it, and so on to its scope. All of
 that the client's own broker sees by itself: it has the rows and digests that its own units tell, and the claims of the
-units beside them (`claims`). At each level the want itself counts, or a wider one that is told in its place, or the
+units beside them (`receipts`). At each level the want itself counts, or a wider one that is told in its place, or the
 digest that has its required atom. It need not be the same at each level: a wider want may go while others still have to
 hear of it, and then what it stood for is told. The state is kept for each distinct want, not for each subscription, and
 only wants below their scope are looked at, when something changed at their level. Of a want that has reached its scope
@@ -45,7 +45,7 @@ from veena.core.wire.interest import STANDING, Row, Version
 #: anyway (`speaker`).
 MAX_JUDGED = 2048
 
-#: Who has a want: the profile id of its only subscription, or those of several (`clients`).
+#: Who has a want: the profile id of its only subscription, or those of several (`subscriptions`).
 Subscribers = int | dict[int, None]
 #: The wants of one bucket: the only one, as of most selectors, or several by key.
 Wider = Want | dict[bytes, Want]

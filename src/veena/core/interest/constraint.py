@@ -7,11 +7,13 @@ hash of the three, so that tables need not hold texts to compare them.
 The scope is a level: 1 is the cluster of the client, the number of levels the whole system. A want of scope s is told
 inside the client's level-s unit and nowhere else: a unit of level l passes on upwards only wants with s > l (PRF-10).
 
-A want of kind `to` is a client that can be written to by its id (`addressee`); brokers make it, no subscription does.
+A want of kind `to` is a client that can be written to by its id (`recipient_engine`); brokers make it, no subscription
+does.
 
 A *former* want asks for the same as another one, but only for events that have been under way for a while. A broker
 from which a durable subscription has gone tells it, for as long as origins may still send what they accepted before
-they heard where it is now (`roaming`): each unit on the way asks again who wants an event, and it would be nobody.
+they heard where it is now (`durable.handover`): each unit on the way asks again who wants an event, and it would be
+nobody.
 
 `covers` says that whoever gets what the wide want asks for gets what the narrow one does: the same topic without a
 selector, a wider range, a tag left open; and the wide one must reach at least as far. Never wrongly true.
@@ -59,7 +61,7 @@ _decoder = msgspec.msgpack.Decoder(int | str | tuple[str, str | dict[str, str]])
 
 
 #: Kind and scope of a want; which of the host's offices have to tell it, a bit a level; and under which versions it was
-#: told of the host itself and of its cluster (`own_wants`).
+#: told of the host itself and of its cluster (`announced`).
 Stand = tuple[int, int, int, Version | None, Version | None]
 
 
@@ -85,7 +87,7 @@ class Want(msgspec.Struct, gc=False, eq=False):
     #: A topic as it is; any other constraint, and a topic that was not packed as we do it, as msgpack.
     packed: str | bytes
     key: bytes
-    #: The only one that changes, and `own_wants` alone changes it: a table beside would cost more than the want.
+    #: The only one that changes, and `announced` alone changes it: a table beside would cost more than the want.
     stand: Stand
 
     def __eq__(self, other: object) -> bool:

@@ -6,7 +6,7 @@ three clusters have crosses once. First comes a snapshot, then what changes, add
 scope ends on this side is not told: no event from over there is for it.
 
 The other end confirms what it has taken in. Before all other ends have that could act on less, this broker must not
-count as having heard a want (`settlement`). An end could act on less when it was told a complete snapshot that lacks
+count as having heard a want. An end could act on less when it was told a complete snapshot that lacks
 the want. So a connection that is lost goes on blocking what comes later, until the other end has surely noticed: its
 lease, and a margin for clocks that run unlike. For the same reason nothing is settled for that long after a restart.
 

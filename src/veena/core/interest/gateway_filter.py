@@ -1,7 +1,7 @@
 """The near gatekeeper looks again: does the unit beyond a link want this event, word by word (design §5)?
 
 Larger units are known by digests, which hold topics and not selectors. So the two ends of a link of level 2 or above
-tell each other more: the far end what its unit wants, as exactly as it knows it (`beyond_telling`), and the near end
+tell each other more: the far end what its unit wants, as exactly as it knows it (`gateway_export`), and the near end
 asks that once more when an event is about to cross into the unit. One event of a busy topic that nobody's selector
 takes is stopped on this side of the wide-area link instead of on the other.
 
@@ -118,7 +118,7 @@ class Beyond:
         self._broadcasts = top == "broadcast"
         self._looked = 0
         self._stopped = 0
-        #: Wants of other units that may tell events apart by time or id (`decisions`).
+        #: Wants of other units that may tell events apart by time or id (`delivery.match_cache`).
         self.untimely = 0
 
     # --- links ---

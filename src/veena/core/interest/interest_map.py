@@ -2,7 +2,7 @@
 
 For every vertex of the broker's own map there is what is wanted there: exact rows for the brokers of its cluster and
 the clusters of its super-cluster, digests for what is larger. The rows stand in ordinary matching engines whose
-destinations are the bits of the event's vector (`unit_wants`), so `destinations` says at once which brokers, clusters,
+destinations are the bits of the event's vector, so `destinations` says at once which brokers, clusters,
 super-clusters and super-super-clusters want the event (DST-01, DST-05). Wants of different scopes stand in different
 engines: one of scope s counts only for events that were published inside the client's level-s unit.
 
@@ -10,7 +10,7 @@ An event with a list of addressees is for the clients that it names: of all engi
 (EVT-05, RTE-04). With `top = "broadcast"`, as in the papers, every event goes to all other units of the highest level,
 and the choice begins inside them (PPP-14); that is off by default, for the digests spare most of these crossings.
 
-Former wants (`want`) stand apart: they are asked only for events that have been under way for a while.
+Former wants (`constraint`) stand apart: they are asked only for events that have been under way for a while.
 
 The invariant: never narrower than the truth. A unit that has not spoken yet wants all.
 """
@@ -44,7 +44,7 @@ class InterestMap:
         self._digests: dict[Unit, dict[int, DigestTest]] = {}
         #: Counts everything that was heard.
         self.revision = 0
-        #: Rows that may tell events apart by time or id (`decisions`).
+        #: Rows that may tell events apart by time or id (`delivery.match_cache`).
         self.untimely = 0
         self._limit = table.digest_limit
         #: Counts what was heard: who keeps an answer asks again when this has changed (`quench`).

@@ -1,8 +1,8 @@
 """Whom this broker can vouch for: which units it knows, when each was heard of last, and which may want anything.
 
 What a unit wants is believed only while its speaker is heard: every speaker gives a sign of life three times a lease
-(`claims`). Signs of life and wants come the same way in the same order, so who has heard a sign has everything that was
-told before it. A broker that has heard nothing for a lease treats the unit as one that wants all; the unit, for its
+(`receipts`). Signs of life and wants come the same way in the same order, so who has heard a sign has everything that
+was told before it. A broker that has heard nothing for a lease treats the unit as one that wants all; the unit, for its
 part, waits for a lease and a margin and then no longer asks for that broker's acknowledgement. So one of the two always
 covers a subscription, and a dead broker blocks nobody for longer than that (design §5).
 

@@ -1,8 +1,8 @@
-"""What this broker claims: for itself, and for each unit that it speaks for (design §5, `claims`).
+"""What this broker claims: for itself, and for each unit that it speaks for (design §5, `receipts`).
 
 For itself it claims the marks of its table; a gatekeeper those that the gatekeepers beyond its links have confirmed,
-because these look again before an event crosses (`beyond`). For a unit of level l it claims the least that all live
-parts of level l-1 claim. A part that has been out of reach for a lease and a margin is not waited for: it treats
+because these look again before an event crosses (`gateway_filter`). For a unit of level l it claims the least that all
+live parts of level l-1 claim. A part that has been out of reach for a lease and a margin is not waited for: it treats
 everything that it does not hear of as wanting all. The claim then says that the unit is not whole.
 
 Only what changed is told, gathered for the same intervals as rows, and three times a lease a sign of life even if

@@ -2,8 +2,8 @@
 
 A *claim* says: all brokers of this unit have everything that a speaker of that other unit told, up to a version. A
 broker tells its cluster what it has itself; the speaker of a cluster tells the super-cluster the least that all live
-brokers of the cluster have; and so on upwards (`claimant`). So whoever serves a subscriber sees at once, from at most
-fan-out claims a level, whether everybody who may choose destinations has heard of the subscription, and no broker
+brokers of the cluster have; and so on upwards (`receipt_sender`). So whoever serves a subscriber sees at once, from at
+most fan-out claims a level, whether everybody who may choose destinations has heard of the subscription, and no broker
 answers anybody in particular. A claim of a level-l unit concerns those beside it and the speaker above them: it crosses
 no link above level l.
 

@@ -1,8 +1,8 @@
 """Profiles climb: from a broker's clients to its speaker, from speaker to speaker, and to everybody who must know.
 
-This composes the parts: `clients` hold subscriptions, `speaker` tells what a unit wants, `interest_table` keeps and
-passes on what was told, `interest` answers which units want an event. Whatever is news in the table goes to all three
-(PPP-01..06, PRF-01..11).
+This composes the parts: `subscriptions` hold subscriptions, `speaker` tells what a unit wants, `table` keeps and
+passes on what was told, `interest_map` answers which units want an event. Whatever is news in the table goes to all
+three (PPP-01..06, PRF-01..11).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A client may have several subscriptions; together they are its profile, and an event that satisfies any of them is for
 it once (PRF-01, PRF-06). One that attached as reachable can be written to by its id: an event with addressees is for
 the sessions of these clients and nobody else (EVT-05, RTE-04). Whether the client's device and clearances suit an event
-is asked at the end (`fitness`, PRF-03).
+is asked at the end (`eligibility`, PRF-03).
 
 Subscriptions go when they are cancelled or when the session ends (PRF-07). After a lost connection they get no more
 events at once, but their wants linger for a grace, as if somebody still had them: a client that dials again and
@@ -36,7 +36,8 @@ MAX_SUBSCRIPTIONS = 1 << 16
 #: Bits of the number of a subscription, which its client chooses.
 NUMBER_BITS = 32
 NUMBERS = (1 << NUMBER_BITS) - 1
-#: Under this number it is known how far it is heard that a session of this broker's own can be written to (`homes`).
+#: Under this number it is known how far it is heard that a session of this broker's own can be written to
+#: (`durable.home_registry`).
 REACH = 0
 #: Wants that linger: clients that come and go in a storm must not fill the memory; the oldest go first.
 MAX_LINGERING = 1 << 16
@@ -90,7 +91,7 @@ class Clients:
         self._newest = 0
         #: Counts what changes the answers of `matching`.
         self.changes = 0
-        #: Subscriptions that may tell events apart by time or id (`decisions`).
+        #: Subscriptions that may tell events apart by time or id (`delivery.match_cache`).
         self.untimely = 0
         #: Wants that are still told, each with the time when that ends, ascending.
         self._lingering: deque[tuple[int, Want]] = deque()

@@ -8,11 +8,11 @@ who were cut off have forgotten what they knew.
 A speaker ends each batch of rows with a *mark*, a standing row under its own name. Over links that keep order, whatever
 is passed on or told to a new neighbour has marks behind rows; so who has a speaker's mark has, of every want of that
 unit, the row of that version or a later one, whatever way each took: the sender had it, and sent it before. That makes
-versions cumulative, and one number a unit and speaker an acknowledgement of all (`claims`). A digest is complete in
+versions cumulative, and one number a unit and speaker an acknowledgement of all (`receipts`). A digest is complete in
 itself: its version is its mark. Acknowledgements compare numbers, which rise through all lives of a speaker; epochs
 decide between speakers. So what one says after a start is never acknowledged by what it said before.
 
-Rows of the host's own units that stand are kept with what its offices have to tell (`own_wants`).
+Rows of the host's own units that stand are kept with what its offices have to tell (`announced`).
 
 The invariants: for every unit and want the row with the highest version that was ever heard is kept, and passed on
 once; nothing is ever sent behind a mark that the mark speaks for. All digests together are within 128 KiB (`digest`):

@@ -141,7 +141,7 @@ class Lanes(Generic[Note]):
         """Strip these units from the reliable events; the notes of those that this concerns, and what was stripped.
 
         An event that is for nobody else is gone: the two have met (DUP-06). Best effort has no duties: it stays; so do
-        second copies, which are not on their way to the units that they name (`copies`).
+        second copies, which are not on their way to the units that they name (`publishing.replica_sender`).
         """
         found: list[tuple[Note, int]] = []
         for lane in range(LANES):

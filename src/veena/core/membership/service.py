@@ -1,11 +1,11 @@
 """A broker as a member of its network: who is let in, and what happens when its unit moves.
 
-This joins the machines of the node organisation protocol (`admission`, `renegotiation`) to the broker's map and links.
+This joins the machines of the node organisation protocol (`admission`, `renumbering`) to the broker's map and links.
 They ask for a view of the neighbourhood; here it is made from what the broker knows anyway:
 
 - *identifiers in use* are those of every unit that a connection was ever heard of, lost ones included while they are
   remembered, so that a broker that is down for an hour finds its place free;
-- *gatekeepers* beyond the gates are asked for when a newcomer comes (`gates`).
+- *gatekeepers* beyond the gates are asked for when a newcomer comes (`gateway_directory`).
 
 Frames for another broker travel inside `Routed`, hop by hop along the routing cache. One that finds no way is dropped:
 every question of the protocol has a time-out and can be asked again.

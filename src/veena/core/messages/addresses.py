@@ -1,8 +1,8 @@
 """Addressees that name a place: a broker, everybody in a unit, or one conversation at a broker.
 
-An event's `to` usually names clients, wherever they are (`addressee`). Brokers also write to each other (`post`) and
-hand replies to whoever asked. These ids hold the place itself, so nobody has to want them: the unit to serve next
-follows from the address, level by level, as a letter's does.
+An event's `to` usually names clients, wherever they are (`interest.recipient_engine`). Brokers also write to each other
+(`mailbox`) and hand replies to whoever asked. These ids hold the place itself, so nobody has to want them: the unit to
+serve next follows from the address, level by level, as a letter's does.
 
     ~0.1.2.6          the broker there
     ~0.1/*            every broker of that unit; ~/* of the whole system
@@ -25,7 +25,7 @@ from veena.address import MAX_LEVELS, Address, Unit, as_seen, format_address
 
 #: What the ids begin with that only brokers make.
 INTERNAL = "~"
-#: Ids of groups begin with this (`shared`).
+#: Ids of groups begin with this (`durable.groups`).
 GROUP = "~shared/"
 EVERYBODY = "*"
 MARK = "!"

@@ -1,4 +1,4 @@
-"""The messages that brokers write to each other (`post`): one msgpack array each, and its first element is the tag.
+"""The messages that brokers write to each other (`mailbox`): one msgpack array each, and its first element is the tag.
 
 The invariant: a tag is what stands here as text, never the name of the class. A class may be renamed; its tag goes over
 links and lies in logs, so it stays.
@@ -181,7 +181,10 @@ class Took(Message, frozen=True, tag="Took"):
 
 
 class Ask(Message, frozen=True, tag="Ask"):
-    """What does the receiver know of an event, by any of these ids, and of a client (`explain`)? "" for no client."""
+    """Asks what the receiver knows of an event, by any of these ids, and of a client; "" for no client.
+
+    `explain.query` sends it and gathers the answers.
+    """
 
     number: U64
     keys: Annotated[tuple[Key, ...], Meta(min_length=1, max_length=MAX_KEYS)]

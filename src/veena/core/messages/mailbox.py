@@ -2,7 +2,7 @@
 
 A roaming client's backlog, a question to every broker of a unit, the members of a shared subscription: all of that must
 arrive once and in order, through crashes and outages. Events do. So a broker publishes such a message as a reliable
-event whose addressee is a place (`whereabouts`), in its own name; the log keeps it, the router finds the way, and the
+event whose addressee is a place (`addresses`), in its own name; the log keeps it, the router finds the way, and the
 end hands it to whoever deals with that kind of message instead of to a client.
 
 What a handler writes to disk goes out under the same ticket as the place of the message in its stream, so a message is
@@ -31,7 +31,7 @@ KIND = "veena"
 
 
 class Publishes(Protocol):
-    """What takes a broker's own events (`origin`)."""
+    """What takes a broker's own events (`publishing.log`)."""
 
     def post(self, event: Event, reliable: bool, now_ns: int) -> None: ...
 

@@ -7,8 +7,8 @@ in no log, or it is in the log and no longer staged. Nothing has to be looked fo
 
 The ids were fixed with the publication: publisher and incarnation of the query, one stamp a batch, the number of the
 row as sequence. So a chunk that was tried, failed and is tried again has the ids that it had. A neighbour who keeps
-second copies (`copies`) may have published them meanwhile: ends drop what they have had. Chunks are given in order, one
-at a time, so every lane ascends.
+second copies (`replica_sender`) may have published them meanwhile: ends drop what they have had. Chunks are given in
+order, one at a time, so every lane ascends.
 
 Rows of best effort are passed on when the removal is synced: a crash in between loses them, as best effort may.
 

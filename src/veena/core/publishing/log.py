@@ -155,7 +155,7 @@ class Origin:
     # --- the log ---
 
     def post(self, event: Event, reliable: bool, now_ns: int) -> None:
-        """Publish an event of this broker's own (`post`)."""
+        """Publish an event of this broker's own (`messages.mailbox`)."""
         wanted = self._interest.destinations(event, self._host, now_ns) | self._router.me
         frame = self._codec.frame(event, reliable=reliable, origin=self._host, to_serve=wanted, served=self._router.me)
         if reliable:

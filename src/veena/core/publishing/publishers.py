@@ -3,11 +3,11 @@
 A publisher gets a new incarnation with every session (DUP-08), made of the time and this broker's address, so that no
 two are alike. Its events must come in order: an id that is not later than the last one of its lane is refused.
 
-A reliable event goes to the log (`origin`), a best-effort one to the router. There is a *short way* for best effort:
+A reliable event goes to the log (`log`), a best-effort one to the router. There is a *short way* for best effort:
 events for clients of this broker alone, for which nothing else has to be remembered, are handed over in the bursts in
-which they came (`event_burst`), by what was decided about the first of them; and where other brokers want them too they
-go on as bursts (`burst_way`). Whatever is not plain goes the long way, event by event; both ways do the same to
-everybody, the short one only sooner.
+which they came (`wire.burst`), by what was decided about the first of them; and where other brokers want them too they
+go on as bursts (`routing.burst_router`). Whatever is not plain goes the long way, event by event; both ways do the same
+to everybody, the short one only sooner.
 
 The invariant: of a session and lane, only later events than all before are taken.
 """

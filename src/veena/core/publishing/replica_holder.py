@@ -1,4 +1,6 @@
-"""Second copies that this broker keeps for others, and publishes when they are gone (`copies` is the other side, I5).
+"""Second copies that this broker keeps for others, and publishes when they are gone (I5).
+
+The other side is `replica_sender`.
 
     keep --> on disk --> Done
     Release, or older than the retention --> forgotten
@@ -7,7 +9,7 @@
 Of another cluster a holder sees the cluster, not its brokers: there an asker is out of reach when its link is gone.
 A takeover may be wrong, since from outside a cut link and a lost disk look alike. Then both send the event, and the
 ends drop what they have had: each of the two sends a publisher's events in order. Where the origin has given copies up
-a holder has the later ones alone: what it publishes says so, and ends wait for the rest (`ends`).
+a holder has the later ones alone: what it publishes says so, and ends wait for the rest (`delivery.delivery`).
 
 An event may be kept for its origin and for others who look after it for absent units: each of them has a key of its
 own, and releases what it asked for.

@@ -2,7 +2,7 @@
 
     asker:  COPY frame --> a neighbour, of its own cluster if it has one there --> Done when the neighbour's disk has it
             all its units served --> Release
-    holder: keeps it until it is released, and publishes it when the asker is gone (`copies_kept`)
+    holder: keeps it until it is released, and publishes it when the asker is gone (`replica_holder`)
 
 A broker that looks after an event for units that are absent has it in its log, and everybody upstream forgets it. So it
 asks for a second copy as well, with the mark of a backlog and the units that it is for (in its own vector); a holder

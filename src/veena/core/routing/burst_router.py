@@ -1,6 +1,6 @@
 """The way of bursts over links: best-effort events that are alike stay together from broker to broker.
 
-A publisher in a hurry fills a read with events that are alike (`event_burst`). Alone, each of them would be taken
+A publisher in a hurry fills a read with events that are alike (`wire.burst`). Alone, each of them would be taken
 apart, decided about, copied, numbered and written at every hop. As a burst they are one frame (`Burst`): what all of
 them are to serve and where they have been stands once before the bytes that their publisher sent, which nobody touches
 on the way.

@@ -1,7 +1,7 @@
 """An event's way through one broker: duties, hops, acknowledgements, and sending again (design §6, ERP, DUP, RTE).
 
-    copy in --> take --> own units: expand (interest map), deliver here (`ends`)
-                    --> other units: one copy a hop, by `hops` alone
+    copy in --> take --> own units: expand (interest map), deliver here (`delivery.delivery`)
+                    --> other units: one copy a hop, by `topology.next_hops` alone
     Done in --> complete --> the claims that have nothing open left are acknowledged, one frame a read
     map or connection changed --> reroute: what is open goes over the new hop, in order, before anything newer
 
@@ -11,8 +11,8 @@ copy that serves other units is lost); a hop depends on the announced map alone,
 events overtake each other and the end drops the slower one as old); the same neighbour over a new connection is a new
 hop (else what was in flight is lost); a done duty is forgotten, and the end drops what its clients have had.
 
-A unit that cannot be reached or entered, or for which there is no room, is refused (`refusal`): the upstream holds it.
-A newcomer cannot enter a unit of its own before it has met somebody in it (`leases`): it would find nobody there.
+A unit that cannot be reached or entered, or for which there is no room, is refused (`hold_back`): the upstream holds
+it. A newcomer cannot enter a unit of its own before it has met somebody in it (`leases`): it would find nobody there.
 Best-effort events have no duties: they are passed on or dropped; the trace stops one that comes back.
 
 The invariant: for each connection and destination, when an event is sent every earlier open one of its publisher and

@@ -1,8 +1,8 @@
 """Requests and their answers, with deadlines.
 
-A request is an event like any other; whoever gets it may answer. Where answers go is a place (`whereabouts`): the
-asker's broker and a mark of 64 random bits that this broker gave the session when it attached. So an answer needs no
-interest and finds its way by the address alone, and nobody writes to a client who was not asked by it.
+A request is an event like any other; whoever gets it may answer. Where answers go is a place (`messages.addresses`):
+the asker's broker and a mark of 64 random bits that this broker gave the session when it attached. So an answer needs
+no interest and finds its way by the address alone, and nobody writes to a client who was not asked by it.
 
 A request that nobody wants is told to its asker at once instead of after the deadline: the broker sees it where it
 computes the destinations. It may be wrong in one direction only: with units that have not spoken yet, or by a digest,

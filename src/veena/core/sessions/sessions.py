@@ -1,7 +1,8 @@
 """Clients' conversations with a broker, composed: what they subscribe to, publish, acknowledge and ask for.
 
-Subscriptions that go with their session are the profiles' business (`profiles`); those that outlive it are kept
-(`durable`) and follow their client (`roaming`). All that brokers have to tell each other for that goes by `post`.
+Subscriptions that go with their session are the profiles' business (`interest.service`); those that outlive it are kept
+(`durable.subscription`) and follow their client (`durable.handover`). What brokers tell each other for that goes by
+`messages.mailbox`.
 
 A client's mistake costs it one refusal, which names what is wrong; nothing else changes.
 """

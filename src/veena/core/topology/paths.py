@@ -9,7 +9,7 @@ Ties are decided by LCM-04: (1) lower cost, (2) larger link count on the first e
 paths differ, (3) fewer hops, (4) lowest id. Inside a cluster every link costs nothing, so rule 2 alone could walk in
 circles; there an edge counts only if it brings the path nearer to the host by hops.
 
-These paths are for people. Events follow `hops`: cheapest paths decided anew at every broker can circle, because
+These paths are for people. Events follow `next_hops`: cheapest paths decided anew at every broker can circle, because
 crossing a unit costs nothing when seen from outside (the nine brokers of tests/papers/test_hops.py).
 """
 

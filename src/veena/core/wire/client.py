@@ -1,6 +1,6 @@
 """The frames between a client and its broker: a conversation (design §6, last yard; IOP-08).
 
-They have the header, the encoding and the bounds of every other frame (`frames`, `wire`). Events travel in both
+They have the header, the encoding and the bounds of every other frame (`control`, `codec`). Events travel in both
 directions as ordinary event frames, and what is handed to many clients is the same bytes for all of them: which of a
 client's subscriptions an event is for stands in a small frame before it (`Matched`), and only when it is not the same
 as for the event before. What belongs to one event that a client sends (`AskRequest`, `AskWatch`) precedes it likewise.
@@ -11,7 +11,7 @@ answer of its own is answered when something is wrong with it.
 The places of many events (`Places`) are runs of sequence numbers: what a client has had of a publisher is mostly
 without holes, and acknowledgements of a thousand events are then a few bytes.
 
-The invariant: as in `frames`, whatever was decoded obeys every bound here, so that a hostile client costs what its
+The invariant: as in `control`, whatever was decoded obeys every bound here, so that a hostile client costs what its
 bytes cost and no more.
 
 Rejected: subscription numbers inside the event frame (each receiver would need bytes of its own); a number for every
@@ -67,7 +67,7 @@ MAX_RUNS = 1024
 MAX_USER = 255
 MAX_PASSWORD = 1024
 MAX_TOKEN = 8192
-#: As many attributes as the core takes (`fitness`).
+#: As many attributes as the core takes (`interest.eligibility`).
 MAX_ATTRIBUTES = 32
 MAX_ATTRIBUTE = 1024
 MAX_SUBSCRIPTIONS = 1 << 16

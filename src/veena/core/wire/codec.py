@@ -1,7 +1,7 @@
 """Frames as bytes and bytes as frames.
 
 A frame is a fixed header of sixteen bytes and a payload: msgpack for control frames, a layout of its own for events
-(`event_frame`). The format is binary, versioned and language-neutral (IOP-08); `docs/WIRE.md` gives it byte by byte.
+(`event`). The format is binary, versioned and language-neutral (IOP-08); `docs/WIRE.md` gives it byte by byte.
 
 The decoder takes whatever a read brought and gives back all frames that are complete, because every step that is taken
 once a read and not once a frame is what makes a relay fast. What remains is at most one partial frame; memory grows

@@ -1,11 +1,11 @@
 """The control frames: what brokers say to each other beside events.
 
-This file decides which fields a frame has and what each may hold; `wire` decides how it becomes bytes. A frame is a
+This file decides which fields a frame has and what each may hold; `codec` decides how it becomes bytes. A frame is a
 frozen struct that travels as an *array*, so a later version appends a field with a default: an old reader ignores what
 it does not know, a new reader fills in what an old writer left out (two adjacent versions work together). The bounds
 stand in the types, so that the decoder in C refuses a hostile frame before anything of it is built.
 
-The invariant: a frame that `wire` gave out obeys every bound here, rules between fields included (`__post_init__`), so
+The invariant: a frame that `codec` gave out obeys every bound here, rules between fields included (`__post_init__`), so
 the core never checks sizes again. Requirements: GPP (connections), LCM (costs), TRN-05 (links lose and reorder), ERP,
 DST (refusals name units), UID-02.
 

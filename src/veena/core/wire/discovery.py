@@ -2,7 +2,8 @@
 
 All of them travel inside `Routed`, to a broker or to whichever broker of a unit is reached first; one that comes over a
 link by itself has no place there. Values of many types (properties, columns) are msgpack inside bytes: their bound is
-then one number, and who only passes a frame on never looks at them. `advert` and `advert_query` read and check them.
+then one number, and who only passes a frame on never looks at them. `discovery.advertisement` and `discovery.query`
+read and check them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client asks about the past of an event and about the network, and the answers (`explain`, design §9).
+"""What a client asks about the past of an event and about the network, and the answers (`explain.query`, design §9).
 
     AskTrace, AskExplain --> the broker asks all others --> TellTraced (in parts), TellExplained
     AskReport            --> what the broker says of itself --> TellReport (in parts)
@@ -7,7 +7,7 @@
 A question that is refused is answered by `TellRefused`. Names of units (`labels`) come from the broker's network file,
 if it has one: a client has no other way to know them.
 
-The invariant: as in `client_frames`, whatever was decoded obeys every bound here.
+The invariant: as in `client`, whatever was decoded obeys every bound here.
 
 Rejected: a frame a fact (a trace of a thousand hops would be a thousand frames and no end to see); statistics as a
 structure of its own (they grow with every version: JSON says what it has, and older clients show what they know).

@@ -21,7 +21,7 @@ HEADER_FORMAT = ">IBBHQ"
 HEADER = Struct(HEADER_FORMAT)
 HEADER_SIZE = HEADER.size
 
-#: The kind of event frames; the kinds of control frames are in the registry of `wire`.
+#: The kind of event frames; the kinds of control frames are in the registry of `codec`.
 EVENT = 16
 
 #: An event larger than this is refused where it is published: beyond it, send a reference.

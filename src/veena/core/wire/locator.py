@@ -6,7 +6,7 @@ The question is the first frame of a connection of its own, so that who asks nee
 attach; the answer is the last. A locator puts the same question, about the broker alone (`own`), to the brokers that it
 knows: how loaded they are is what they say of themselves.
 
-The invariant: as in `client_frames`, whatever was decoded obeys every bound here.
+The invariant: as in `client`, whatever was decoded obeys every bound here.
 
 Rejected: an answer to every ClientHello by TellRedirect (a client could not tell a locator from a broker that sends it
 away, and nobody would learn of loads); asking over HTTP (the monitoring page is not for other machines).

@@ -14,7 +14,7 @@ nothing to find; what people see (the id as text, properties as a map) is made o
 A block is as long as it is; it is cut into parts that fit control frames. A broker sends as many blocks as it was
 asked for (`AskLogRead.blocks`, then `AskLogMore`), so whoever reads slowly is waited for, and nothing piles up.
 
-The invariant: as in `client_frames`, whatever was decoded obeys every bound here; the sizes of a block's buffers add up
+The invariant: as in `client`, whatever was decoded obeys every bound here; the sizes of a block's buffers add up
 to the bytes that its parts bring, which the reader checks.
 
 Rejected: event frames as they are (a loop in Python for each row at the reader, several times the cost); Arrow's own

@@ -11,11 +11,11 @@ one attempt of one task staged, under 16 random bytes; which parts make up the b
 that what failed attempts left behind is never seen.
 
 The events of a part come as ordinary event frames behind AskStage, so that rights, bounds and bursts are those of
-publishing. Their ids are only placeholders: a batch gets its ids when it is published (`staged`).
+publishing. Their ids are only placeholders: a batch gets its ids when it is published (`publishing.batch_release`).
 
 A question that is refused is answered by `TellRefused`, an AskStage behind the last of its events.
 
-The invariant: as in `client_frames`, whatever was decoded obeys every bound here; each frame may be sent again.
+The invariant: as in `client`, whatever was decoded obeys every bound here; each frame may be sent again.
 
 Rejected: rows inside the control frame (an event may be larger than one); a transaction's number that the broker gives
 (who asks again after a crash has lost it).

@@ -1,4 +1,4 @@
-"""What is noted of events and subscriptions (`records`), as values: in memory, on disk and told to others alike.
+"""What is noted of events and subscriptions (`journal`), as values: in memory, on disk and told to others alike.
 
 The tags of the notes lie in stores. They are texts of their own: whoever renames a class leaves its tag as it is.
 """
@@ -105,7 +105,7 @@ class Stay(msgspec.Struct, frozen=True, array_like=True):
     durable: bool = False
     #: When its broker died it was known to stand at this time: it ended between then and `ended_ns`.
     last_seen_ns: U64 = 0
-    #: The group that shares it: one of its members gets each event (`shared`).
+    #: The group that shares it: one of its members gets each event (`durable.groups`).
     group: Text = ""
 
     @property

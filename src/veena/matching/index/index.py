@@ -4,7 +4,7 @@ Most profiles name a value (`sym = 'IBM'`), and an event has one value an attrib
 equalities, the one with the fewest rows so far (an access predicate, as in Le Subscribe), or under the beginning of a
 LIKE pattern; an event looks up its own values and meets only rows that already agree with it there. Rows without any
 such value stand in one place that all events of the scope meet. What is met together lies together in columns
-(`index_segments`), is tested without a loop, and only what passes has its remaining formulas judged (`index_rest`).
+(`segments`), is tested without a loop, and only what passes has its remaining formulas judged (`residual`).
 
 A scope is what must agree before anything else: the topic of a selector (MAT-20).
 

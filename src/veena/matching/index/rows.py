@@ -8,7 +8,7 @@ when any of its rows does.
 All numbers in the columns are doubles, and the verdict is still exact. A bound is moved to the nearest double that
 separates the same numbers (`x > 5` is `x >= nextafter(5)`), and a bound that no double stands for, or an open one
 beyond 2**53, is widened and judged again by the exact formula. An event's whole number between two doubles is tested
-as the two of them, see `index_features`.
+as the two of them, see `features`.
 
 The invariant: an event satisfies the formula exactly when it satisfies some row: access, every test and the rest.
 Rejected: rows without a limit (disjunctive normal form). Twenty times `(a OR b)` are a million rows, and few rows are

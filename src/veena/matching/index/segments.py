@@ -46,7 +46,7 @@ _NO_FEATURES: NDArray[np.int32] = np.empty((0, 0), dtype=np.int32)
 class Access:
     """The rows that hang under the values of one attribute, or under none when the attribute is `""`.
 
-    A chain is a few segments linked by `next`. Its key is what `index_rows` makes of a value or of a prefix. Among
+    A chain is a few segments linked by `next`. Its key is what `rows` makes of a value or of a prefix. Among
     thousands of topics with a few selectors each most have one key: it stands here, and only a second one makes a dict.
     Rejected: always a dict, 290 bytes a topic for one entry.
     """

@@ -1,5 +1,5 @@
-"""The two smallest engines: integer topics and string topics, one dictionary look-up an event.
+"""The two smallest engines: `integer` and `topic`, one dictionary look-up an event.
 
-The dictionary itself is in `base.exact`.
+Each says what an event shows it and which constraints it takes; the dictionary itself is in `base.exact`.
 May import: base.
 """

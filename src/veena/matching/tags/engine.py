@@ -1,7 +1,7 @@
 """Tag=value constraints such as `Make=Ford,Model=*,Color=Red` (MAT-30..33).
 
 A profile matches when every tag it names is in the event, with that value or, for `*`, with any. Two indexes hold the
-constraints: `tag_sets`, whose cost is the number of shapes (which tags are named), and `profile_graph`, whose cost is
+constraints: `sets`, whose cost is the number of shapes (which tags are named), and `profile_graph`, whose cost is
 the number of nodes an event reaches. Few shapes: the sets win. Many: the graph does. The engine counts shapes and
 settles on one; when the count crosses the line, each later add or remove moves a few constraints over, and until that
 is done both are asked. So there is never a pause for rebuilding, and never a wrong answer.

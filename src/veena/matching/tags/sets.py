@@ -2,7 +2,7 @@
 
 All constraints of one shape, say `Make=?,Color=?`, are a dict from the values to the constraint. An event asks each
 shape once: it takes its values of those tags and looks them up. That costs the number of shapes, not of profiles, so it
-beats the profile graph where few shapes exist and loses where there are many; `tags` decides.
+beats the profile graph where few shapes exist and loses where there are many; `engine` decides.
 
 The invariant: a shape is asked while its table has a constraint. The counts are those of all constraints held here, so
 `destinations` stops when it has all there is (DST-07). Rejected: leaving out shapes whose destinations are there

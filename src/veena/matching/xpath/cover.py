@@ -1,6 +1,6 @@
 """When one XPath surely wants everything that another one does: what aggregation and federation may rely on.
 
-Both are trees of "there is" conditions (`xpath_shape`). If the tree of the wide one can be laid onto the tree of the
+Both are trees of "there is" conditions (`shape`). If the tree of the wide one can be laid onto the tree of the
 narrow one, step on step and every test on a test that implies it, then whatever in a document satisfies the narrow one
 shows where the wide one is satisfied. The other direction does not hold (such a laying-on need not exist), so the
 answer False means nothing more than "not seen". What says "the first", "how many" or "none" is compared only at the

@@ -4,7 +4,7 @@ A document is hostile until parsed. A document type declaration is refused befor
 everything dangerous in XML needs one: entities that grow (billion laughs, quadratic blowup), files and addresses
 fetched while parsing. Those few encodings in which the declaration cannot be seen from outside are caught after
 parsing, where entities were left unexpanded and libxml2's own amplification guard held. Size, depth and the number
-of nodes are bounded, since the cost of an XPath is a power of them (`xpath_check`).
+of nodes are bounded, since the cost of an XPath is a power of them (`limits`).
 
 The encoding declaration of bytes is honoured (MAT-51: the papers' menu is ISO-8859-1); in a text it says nothing any
 more, because a `str` is decoded already.

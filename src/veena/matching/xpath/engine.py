@@ -3,11 +3,11 @@
 An XPath is asked of the whole document, with the root element as context, and the boolean value of its result decides:
 a node-set that is not empty, a number that is neither zero nor NaN, a text that is not empty.
 
-Texts are turned into *templates* by lifting their literals out (`xpath_template`); a template knows the form of its
-texts (`xpath_shape`). What has a form stands in the index: one walk over the document finds the elements that anybody
-looks at (`xpath_walk`), and tables of constants answer for all profiles of a group at once (`xpath_groups`,
-`xpath_tables`). What has none is compiled by libxml2 once for each distinct text, or for each distinct expression that
-profiles compare with constants (`xpath_query`), and evaluated once for all profiles that share it.
+Texts are turned into *templates* by lifting their literals out (`template`); a template knows the form of its
+texts (`shape`). What has a form stands in the index: one walk over the document finds the elements that anybody
+looks at (`walk`), and tables of constants answer for all profiles of a group at once (`groups`,
+`tables`). What has none is compiled by libxml2 once for each distinct text, or for each distinct expression that
+profiles compare with constants (`comparison`), and evaluated once for all profiles that share it.
 
 The invariants: every profile is either in the index with all its alternatives or in `_general`, never in both; a
 general text is kept exactly while a profile uses it, a template at most so long; a refused `add` changes nothing. A

@@ -1,7 +1,7 @@
 """Profiles that ask the same question of the same place, and how a document answers it.
 
 A group is one list of probes at one anchor; its profiles differ in constants only. The constants that must be equal to
-something are keys of dictionaries, those that bound a number go to a table (`xpath_tables`), and the others (`!=`,
+something are keys of dictionaries, those that bound a number go to a table (`tables`), and the others (`!=`,
 `contains`, negated equality) are tested one distinct constant at a time. A question of one probe pools the values of
 all elements, since any of them will do. With several probes the same element must satisfy all, so each element is a
 view of its own; views that another one beats in every bound are dropped, which leaves a handful of hundreds.

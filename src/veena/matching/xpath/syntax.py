@@ -1,8 +1,8 @@
 """XPath 1.0 from text to tree: the whole grammar, with the position of everything.
 
 libxml2 would compile the general texts by itself, but it says neither where a text is wrong nor what is in it. This
-reader serves three ends: errors with positions, the rules of `xpath_check` (types, bounds, cost), and the shapes that
-`xpath_shape` finds. Names and operators are told apart by where they stand, as section 3.7 of the recommendation asks:
+reader serves three ends: errors with positions, the rules of `limits` (types, bounds, cost), and the shapes that
+`shape` finds. Names and operators are told apart by where they stand, as section 3.7 of the recommendation asks:
 in `div div div` the first and the last are elements.
 
 `tokenise` is on the path of every `add`; `lift` gives the template of a text, its tokens with the literals taken out,
@@ -22,7 +22,7 @@ from veena.errors import InvalidConstraint
 MAX_XPATH_LENGTH = 4096
 #: Parentheses, predicates and arguments inside each other; libxml2 recurses over them, and so does this reader.
 MAX_XPATH_NESTING = 20
-#: Steps, literals, calls and operators: each is a factor on the cost that `xpath_check` bounds.
+#: Steps, literals, calls and operators: each is a factor on the cost that `limits` bounds.
 MAX_XPATH_TERMS = 100
 
 AXES = frozenset({
@@ -197,7 +197,7 @@ def parse(text: str) -> Expression:
 
 
 def parse_rewritten(text: str, cheapest: str) -> Expression:
-    """The tree of what `xpath_rewrite` made of a text: more terms and deeper, within bounds of its own."""
+    """The tree of what `rewrite` made of a text: more terms and deeper, within bounds of its own."""
     try:
         return _Reader(cheapest, 4 * MAX_XPATH_TERMS, 2 * MAX_XPATH_NESTING).expression(0)
     except InvalidConstraint:

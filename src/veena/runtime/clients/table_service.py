@@ -6,8 +6,8 @@ A read is served a block at a time, in turn with all other reads, and only while
 readers share the threads fairly, and one that stops costs nothing but its entry here. The loop only hands finished
 bytes to the stream. Live delivery therefore goes on while somebody reads.
 
-Rights: `events` needs none by itself, every event is tested as at its delivery (`log_sieve`). The other tables say who
-wanted and got what, so they need `log`, as does committing, which decides what the broker keeps.
+Rights: `events` needs none by itself, every event is tested as at its delivery (`export.row_filter`). The other tables
+say who wanted and got what, so they need `log`, as does committing, which decides what the broker keeps.
 """
 
 from __future__ import annotations

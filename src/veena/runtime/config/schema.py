@@ -45,7 +45,7 @@ Places = Annotated[list[str], msgspec.Meta(max_length=MAX_PLACES)]
 
 @dataclass(slots=True)
 class EntranceLimits:
-    """The bounds of a broker's entrance (`listener`); they may change while it runs."""
+    """The bounds of a broker's entrance (`broker.entrance`); they may change while it runs."""
 
     #: How long a stranger may take to say who it is.
     identify_s: float = 10.0

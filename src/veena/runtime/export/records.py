@@ -1,6 +1,6 @@
 """The records of a store as columns: deliveries, hops and changes of profiles, a range of numbers at a time.
 
-As for events (`log_events`), SQLite joins the values of a column itself, in one step for all columns, so that the
+As for events (`events`), SQLite joins the values of a column itself, in one step for all columns, so that the
 interpreter's lock is not taken for every row. Tests are SQL's: columns and comparisons come from the tables below,
 values are parameters.
 """

@@ -1,7 +1,7 @@
 """Best-effort events for history and audits, taken where they cross the boundary of the core: it does not keep them.
 
 It runs only with `history = "all"`; the store writes them unsynced and nobody waits for it. Deliveries, hops and
-changes of profiles are not made here but out of what the core notes itself (`store_audit`).
+changes of profiles are not made here but out of what the core notes itself (`audit_rows`).
 """
 
 from __future__ import annotations

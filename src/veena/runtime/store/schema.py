@@ -57,7 +57,7 @@ _VERSION_1: Migration = (
     """CREATE TABLE profiles (number INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, client_id TEXT NOT NULL,
        subscription INTEGER NOT NULL, change TEXT NOT NULL, engine TEXT NOT NULL, condition BLOB NOT NULL,
        scope INTEGER NOT NULL)""",
-    # In which blocks of a table (`store_records`) there is something that a client published, or was handed.
+    # In which blocks of a table (`audit_records`) there is something that a client published, or was handed.
     "CREATE TABLE produced (client BLOB, block INTEGER, PRIMARY KEY (client, block)) WITHOUT ROWID",
     "CREATE TABLE passed_by (client BLOB, block INTEGER, PRIMARY KEY (client, block)) WITHOUT ROWID",
     "CREATE TABLE consumed (client BLOB, block INTEGER, PRIMARY KEY (client, block)) WITHOUT ROWID",
@@ -66,7 +66,7 @@ _VERSION_1: Migration = (
     "CREATE INDEX consumed_block ON consumed (block)",
 )
 
-#: What the broker noted for explaining (`store_notes`), and what audits need beyond the first version (`store_audit`).
+#: What the broker noted for explaining (`trace`), and what audits need beyond the first version (`audit_rows`).
 _VERSION_2: Migration = (
     """CREATE TABLE notes (number INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, life_ns INTEGER NOT NULL,
        checksum INTEGER NOT NULL, notes BLOB NOT NULL)""",
@@ -87,7 +87,7 @@ _VERSION_2: Migration = (
     "ALTER TABLE profiles ADD COLUMN ending TEXT NOT NULL DEFAULT ''",
 )
 
-#: Batches that are staged before they are published (`store_staging`).
+#: Batches that are staged before they are published (`staging`).
 _VERSION_3: Migration = (
     # What one attempt of one task staged. `turn` is 0 until its batch is published; then parts are released by turn,
     # and their rows have the incarnation, the stamp and the sequence numbers from `sequence` on.
@@ -105,7 +105,7 @@ _VERSION_3: Migration = (
        PRIMARY KEY (owner, query)) WITHOUT ROWID""",
 )
 
-#: What is advertised (`store_adverts`).
+#: What is advertised (`adverts`).
 _VERSION_4: Migration = (
     # `home` is empty for those of the broker's own clients. `left_ns`: since when the client, or the home, is away.
     """CREATE TABLE adverts (number INTEGER PRIMARY KEY, home TEXT NOT NULL, client TEXT NOT NULL, name TEXT NOT NULL,

@@ -1,7 +1,7 @@
 """The store: a broker's log and all else that it must not forget, in one SQLite file (design §7, FLT-05, FLT-07).
 
 It is the peer that the core talks to with `Store` and `Read` (`core.boundary.stored`). Writing is one thread with group
-commit (`store_writer`), reading is another one, so that whoever reads back never waits for a sync. Answers come on
+commit (`writer`), reading is another one, so that whoever reads back never waits for a sync. Answers come on
 those threads: give an `answer` that hands them to the loop, such as
 
     Store(path, lambda answers: loop.call_soon_threadsafe(take, answers))

@@ -1,6 +1,6 @@
 """Giving up the oldest rows, a few at a time between commits, so that no publisher waits long for it.
 
-What goes is decided in `store_retention`; this is how it goes. Numbers go on where they were even when a table is
+What goes is decided in `retention`; this is how it goes. Numbers go on where they were even when a table is
 empty after that: the next ones are kept apart.
 """
 

@@ -1,11 +1,12 @@
 """The event dictionary: which types of events a collaboratory has, and what each contains (DIC-01, DIS-17).
 
-It is data, not code: a TOML file (`dictionary_file`) or a JSON Schema file (`dictionary_schema`), read by who publishes
+It is data, not code: a TOML file (`file`) or a JSON Schema file (`schema`), read by who publishes
 and by who wants to know what can be asked for. A new type of information is an entry; brokers, matching and services
 stay as they are, because to them it is an event with headers and properties like any other.
 
 An event is checked by its publisher, before it goes out. The mesh carries what it is given: whether a client may
-publish a type at all is the broker's decision (`access`); whether the event is well made is the dictionary's.
+publish a type at all is the broker's decision (`domain.categories`); whether the event is well made is the
+dictionary's.
 
 An entry is found by domain, type and name; an entry for every domain, or for every name, stands in where there is no
 closer one. So an application can narrow a standard type for itself, and give each event a name of its own (DIC-06).

@@ -83,7 +83,8 @@ class Interaction:
     #: Who may publish events of it, and who has a use for them (DIC-10).
     publishers: tuple[Role, ...] = ROLES
     consumers: tuple[Role, ...] = ROLES
-    #: Whether a client needs more than to be let in for it: `access` gives such types to trusted categories alone.
+    #: Whether a client needs more than to be let in for it: `domain.categories` gives such types to trusted categories
+    #: alone.
     is_guarded: bool = False
     description: str = ""
 

@@ -5,7 +5,7 @@ it when it attaches again, with the address where it was last, if it remembers t
 and in batches, some only what their application has dealt with (`manual`). They leave with and without a word, are cut
 off when their broker dies, come back there or somewhere else, and now and then ask for something else under the same
 name, or delete a subscription for good. What they got is kept, with what a judge needs to know of their stays
-(`durable_judge`). Second devices of the same clients read beside them (`second_devices`).
+(`judges.durable`). Second devices of the same clients read beside them (`second_devices`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The first member of a group subscribes before the others, who wait until it was told that the group is acknowledged: so
 there is one home, as far as brokers can know (`shared`). From then on members leave with and without a word, or only
 give up the subscription, and are back later, there or elsewhere. Each acknowledges what it got, at once or after a
-while. What the group got is kept, copy by copy, for the judge (`group_judge`).
+while. What the group got is kept, copy by copy, for the judge (`judges.groups`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each attaches once, to a broker that lives, and asks for what was accepted since a drawn time before; it stays for as
 long as its broker does. Some come while there are faults, some when everything has healed. What they got is kept for
-the judge (`past_judge`).
+the judge (`judges.replay`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ published. Events on these topics are published at drawn brokers, and every copy
 (EXP-21, EXP-22, GUA-04, GUA-05, GUA-13).
 
 Topics are few enough for every digest to be exact, so that not one copy may go where nobody wants it. What was counted
-is also told in advance (`foretold`) from what brokers know: both must name the same links. Thousands of brokers take
-long to learn all this from each other, so their table may be computed instead, by who sees the whole (`whole_view`).
+is also told in advance (`world.predicted_copies`) from what brokers know: both must name the same links. Thousands of
+brokers take long to learn all this from each other, so their table may be computed instead, by who sees the whole
+(`whole_view`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where somebody who had an event is silent, or died with what it had noted last, an answer need only not be refuted.
 
-Each reason has a condition that must hold, whatever those would have told who do not answer (`explain_oracle`).
+Each reason has a condition that must hold, whatever those would have told who do not answer (`oracle`).
 """
 
 from __future__ import annotations

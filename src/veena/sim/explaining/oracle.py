@@ -3,14 +3,14 @@
 Most answers have exactly one truth. A receipt means DELIVERED, with its time, its broker and every hop of its way; a
 rule that forbade it means DENIED. Otherwise the client's subscriptions that stood at acceptance decide between
 NOT_SUBSCRIBED, NOT_MATCHED (with the engine's words), OUT_OF_SCOPE and UNFIT, in this order, the last that is true.
-Where somebody wanted it the answer must agree with a finding (`explain_truth`) of some moment between question and
+Where somebody wanted it the answer must agree with a finding (`truth`) of some moment between question and
 answer, in everything that is certain of it.
 
 Three things make more than one answer right. Of a broker that died it is not known to the moment until when its clients
 were there, so both are tried. That a durable subscription was deleted is known where it was kept last: at its former
 homes it may count as standing a while longer, and longer yet where one of its later homes is out of sight. And where
 somebody who had the event is silent, or died with what it had noted last, an answer need only not be refuted
-(`explain_doubt`); how often that was so is counted (`agreement`).
+(`doubt`); how often that was so is counted (`agreement`).
 
 UNKNOWN is right when those who would know are silent or cut off, died since or lost their disks, and for a member of a
 group when nobody who answers keeps the event for the group; it is wrong when the client's broker answered and had seen

@@ -1,4 +1,4 @@
-"""A question about an event and a client, and what is found to be true of it (`explain_truth`)."""
+"""A question about an event and a client, and what is found to be true of it (`truth`)."""
 
 from __future__ import annotations
 

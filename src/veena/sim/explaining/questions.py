@@ -3,7 +3,7 @@
 Pairs are drawn during the faults and after them, most of them such that the client wanted the event or nearly did. Half
 of the questions go through the network: the one who asks is attached to any live broker. The other half are asked of
 everybody alive in the same moment: then nothing moves between one answer and the next, and the answer must be the truth
-of that moment. A run counts as right when every answer is, and the oracle believes no lie (`explain_lies`).
+of that moment. A run counts as right when every answer is, and the oracle believes no lie (`lies`).
 """
 
 from __future__ import annotations

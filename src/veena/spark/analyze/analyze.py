@@ -5,7 +5,7 @@ publisher's clock; `since="accepted"` counts from the acceptance by a broker ins
 together: deliveries before their event are counted and told, not hidden.
 
 All ways of grouping are worked out in one pass (grouping sets): five jobs in all, as each costs Spark tenths of a
-second whatever it holds. What is worked out from, and how match rates and sizes are told, is in `analyze_frames`.
+second whatever it holds. What is worked out from, and how match rates and sizes are told, is in `frames`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     paths = archive.files("archive", "events")             # for DuckDB, pandas, Arrow: exactly what counts
 
 Events are read from the log of the broker that accepted them and from no other, so nothing has to be compared. How each
-row gets there once is told in `archive_table`, what counts as being there in `archive_manifest`.
+row gets there once is told in `table`, what counts as being there in `manifest`.
 
 A broker that is away is left for later: the others go on. Only a batch that was begun with it waits for it, as a batch
 cannot change. One process at a time writes an archive; any number read it.

@@ -75,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True):
     #: How often it was committed.
     commits: Count = 0
     columns: dict[str, str] = {}
-    #: The next offset of each log: see `source_places`.
+    #: The next offset of each log: see `source.offsets`.
     offsets: dict[str, int | dict[str, int]] = {}
     files: Annotated[tuple[File, ...], msgspec.Meta(max_length=MAX_FILES)] = ()
     retired: tuple[Retired, ...] = ()

@@ -4,10 +4,10 @@
     result = audit(spark, "archive")
     result.missing, result.violations
 
-    events, profile history --match--> what each client wanted (`audit_facts`)
-    with its deliveries     -------->  twice, spurious, out of order, promises not kept (`audit_client`)
-    with what brokers tell  -------->  missing, or why not (`audit_open`, `audit_evidence`)
-    hops                    -------->  units entered in vain, and where an event went wrong (`audit_hops`)
+    events, profile history --match--> what each client wanted (`facts`)
+    with its deliveries     -------->  twice, spurious, out of order, promises not kept (`client`)
+    with what brokers tell  -------->  missing, or why not (`verdict`, `verdict`)
+    hops                    -------->  units entered in vain, and where an event went wrong (`hops`)
 
 It covers what was recorded: brokers with `records = "all"`, events in the archive (`history`). What it rests on is
 that a broker writes what it noted of an input in one transaction with what it keeps of it. So `kill -9` takes a

@@ -11,7 +11,7 @@ kept at one broker and then at another. It must come once (what is marked as red
 stream (what is marked as late apart): a durable subscription is a queue of its own, and may be behind the others, so
 that an event which two of them want may come through each at its time.
 
-Of a promise that was not kept it depends on what its broker has on record whether that is a violation: `audit_open`.
+Of a promise that was not kept it depends on what its broker has on record whether that is a violation: `verdict`.
 
 The subscription of a group is the group's: the promise is to the group, and its members have a right to what it wants.
 """

@@ -1,4 +1,4 @@
-"""Everything that is on record about each client, brought together and judged on Spark (`audit_client`).
+"""Everything that is on record about each client, brought together and judged on Spark (`client`).
 
     stays, sessions, matched events, deliveries --> one frame, by client --> `judge` --> findings
 

@@ -6,7 +6,7 @@ what every worker does once. What remains is what Spark costs: `overhead_us` for
 `python_us` say where processors spent it. Both sides end with an array of ids an event; `pairs_events_s` is Spark with
 one row a pair.
 
-What a second core brings is measured by confining both sides to one core in turn (`bench_cores`): beside Spark's ratio
+What a second core brings is measured by confining both sides to one core in turn (`cores`): beside Spark's ratio
 stands that of the plain processes, which is what this machine gives, as cores share caches and clock. `one_task` is
 Spark with both cores and one task: faster than one core, as Java works beside it. `fixed_s` is what a query takes that
 finds no events (planning, starting tasks): no core makes it shorter, so it is told and not taken away.

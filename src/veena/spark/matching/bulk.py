@@ -4,9 +4,9 @@
     masks = veena.spark.destinations(events, profiles)      # broker, offset, destinations
 
 `events` is any frame with the columns of `key` and either `section`, as in the table `events`, or plain columns
-(`match_rows`). `profiles` is a table `profile_id, engine, condition[, destination]`, a list of the same, or a
+(`rows`). `profiles` is a table `profile_id, engine, condition[, destination]`, a list of the same, or a
 `ProfileSet` that was made before. A frame is read once, whatever the profiles: rows go through Python where an engine
-must look at them, and through joins for exact topics and integers (`match_exact`); the pairs are unfolded in Java. Only
+must look at them, and through joins for exact topics and integers (`exact`); the pairs are unfolded in Java. Only
 a value that very many profiles want takes a second look at the frame.
 
 A verdict is the broker's, always (ORD-04): the same code judges the same bytes. What a broker asks besides is not asked

@@ -4,8 +4,8 @@
 
 What the SQL finds is kept as files beside the archive (`_replays/RUN`), so that a run means the same rows in the same
 order from its first to its last, whatever is archived or compacted meanwhile. Rows are published in windows, each of
-them a batch whose number is the place of its last row (`stage_client`). So the broker knows how many rows are out, and
-a run that was stopped, or killed, goes on behind them: nothing is missing and nothing comes twice.
+them a batch whose number is the place of its last row (`staging_client`). So the broker knows how many rows are out,
+and a run that was stopped, or killed, goes on behind them: nothing is missing and nothing comes twice.
 
 A row goes out at once, or with `speed` when it is its time: gaps between events are as they were, divided by it. `rate`
 holds them to so many a second. One process publishes, in order; Spark does the selecting.

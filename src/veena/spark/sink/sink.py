@@ -1,4 +1,4 @@
-"""The sink of `format("veena")`: rows become events, each batch as a whole and once (`stage_client`).
+"""The sink of `format("veena")`: rows become events, each batch as a whole and once (`staging_client`).
 
     frame.write.format("veena").option("url", "veena://127.0.0.1:7700").mode("append").save()
     stream.writeStream.format("veena").option("url", ...).option("checkpointLocation", ...).start()

@@ -1,7 +1,7 @@
 """Reading `format("veena")` once: the tables of a network, from one place in its logs to another.
 
 The driver asks every broker how long its log is, cuts the ranges into tasks and hands over what filters it could; each
-task reads its rows straight from its broker (`source_read`). A range never changes, so a task that is run again gives
+task reads its rows straight from its broker (`task`). A range never changes, so a task that is run again gives
 the same rows.
 
 A batch that misses a broker would look whole: while a broker does not answer the read fails, unless `failOnDataLoss` is

@@ -2,7 +2,7 @@
 
 Spark hands over the simple conditions of a `WHERE` (`pyspark.sql.datasource.Filter`), all of which must hold. Each is
 
-- *taken*: ranges (`broker`, `offset`, `reliable`) or comparisons at the brokers (`log_filters`) answer it exactly, and
+- *taken*: ranges (`broker`, `offset`, `reliable`) or comparisons at the brokers (`log.filters`) answer it exactly, and
   Spark does not ask again; or
 - *left*: Spark tests it alone. That is so for elements of `properties`, as Spark has no filter for parts of a map: the
   option `selector` is there for them.

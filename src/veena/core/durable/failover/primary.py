@@ -13,7 +13,8 @@ Which posts an event waits for is known by their offsets in the log: a post is s
 The invariant: with `copies = 2` and somebody else of the cluster in reach, a duty for durable subscriptions here is
 done when what came of it is on two disks, or with the broker where the subscription went.
 
-Rejected: `copies`, which holds events for their origin. A holder publishes them again; here that would go to everybody.
+Rejected: `publishing.replica_sender`, which holds events for their origin. A holder publishes them again; here that
+would go to everybody.
 """
 
 from __future__ import annotations

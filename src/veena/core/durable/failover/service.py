@@ -1,5 +1,5 @@
-"""Standing by for each other, composed: what a home tells (`standby_telling`), what the other holds and when it takes
-the home's place (`standby`), and what others keep for a home that is gone (`orphans`).
+"""Standing by for each other, composed: what a home tells (`primary`), what the other holds and when it takes
+the home's place (`standby`), and what others keep for a home that is gone (`backlog`).
 
 This module says who is told of what; with `copies = 1` nothing of it lies in an event's way.
 """

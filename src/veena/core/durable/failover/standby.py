@@ -4,17 +4,17 @@
     copies = 2: --> Hold, for each event that X keeps --> S: on disk, before X answers for the event; Settled when X
                     keeps it no more
     X out of reach for `standby_ns` --> S makes the subscription its own, wants what it wants, and asks for what is
-                    kept elsewhere, as if the client had come (`roaming`): Move to where else it may be, Gather to
-                    everybody in the cluster who keeps events for X (`orphans`)
+                    kept elsewhere, as if the client had come (`durable.handover`): Move to where else it may be,
+                    Gather to everybody in the cluster who keeps events for X (`backlog`)
 
 Nothing is agreed on: from outside a cut link and a lost disk look alike, and taking a place wrongly costs a move, no
 event. The place is taken under the version that X had and a little, so whoever the client attaches to later wins, S
 goes there with everything, and X itself, should it come back without its client, goes to S; if its client was there
 all the while, S goes to X. Of several who took the place the highest version wins. All of that are the rules of
-`roaming`, and so are order and doubles.
+`durable.handover`, and so are order and doubles.
 
 With `copies = 1` what lay in X's log alone is lost with it, and nothing else. Who stands by is X's choice
-(`standby_telling`); a cluster of one has nobody.
+(`primary`); a cluster of one has nobody.
 
 The invariant: what is held and not settled is on this disk until it was taken in here or X says that nobody needs it.
 
