@@ -17,8 +17,7 @@ from veena.core.interest.constraint import Want, make_want
 from veena.core.interest.digest import DIGEST_LEVEL, make_parts
 from veena.core.interest.service import Profiles
 from veena.core.interest.speaker import MAX_BATCH, MAX_STALE_NS, MAX_SURPLUS, SMALL_DIGEST
-from veena.core.interest.subscription_numbers import Numbered
-from veena.core.interest.subscriptions import Clients
+from veena.core.interest.subscriptions import Clients, Numbered
 from veena.core.interest.table import InterestTable, pair_of
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.interest import MAX_COUNT, Interest, Row, Version

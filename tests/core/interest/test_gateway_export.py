@@ -12,8 +12,7 @@ from veena import Event
 from veena.address import Address, Unit
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.interest.constraint import make_want
-from veena.core.interest.export_progress import MAX_LOST, MAX_UNCONFIRMED, Settlement
-from veena.core.interest.gateway_export import STEADY_NS
+from veena.core.interest.gateway_export import MAX_LOST, MAX_UNCONFIRMED, STEADY_NS, Settlement
 from veena.core.interest.gateway_filter import FAR_LEASE_NS, Beyond
 from veena.core.interest.table import InterestTable, mark_key
 from veena.core.links.link import Link

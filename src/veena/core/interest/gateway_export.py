@@ -6,7 +6,7 @@ three clusters have crosses once. First comes a snapshot, then what changes, add
 scope ends on this side is not told: no event from over there is for it.
 
 The other end confirms what it has taken in. Before all other ends have that could act on less, this broker must not
-count as having heard a want. An end could act on less when it was told a complete snapshot that lacks
+count as having heard a want (`Settlement`). An end could act on less when it was told a complete snapshot that lacks
 the want. So a connection that is lost goes on blocking what comes later, until the other end has surely noticed: its
 lease, and a margin for clocks that run unlike. For the same reason nothing is settled for that long after a restart.
 
@@ -25,10 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from veena.address import Unit, as_seen
+from veena.address import Address, Unit, as_seen
 from veena.core.interest.digest import DIGEST_LEVEL, fitted, merge_digests
-from veena.core.interest.export_progress import Settlement
-from veena.core.interest.table import MAX_FRAME_BYTES, InterestTable
+from veena.core.interest.table import MAX_FRAME_BYTES, InterestTable, Pair
 from veena.core.links.link import Link
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.control import Frame
@@ -315,3 +314,98 @@ def batch(number: int, added: list[Row], removed: list[Row]) -> list[FarInterest
         wants, keys = [], keys[MAX_REMOVED:]
     found.append(FarInterest(number, False, COMPLETE, tuple(wants), tuple(keys)))
     return found
+
+
+#: Unconfirmed batches that are told apart; more are confirmed together.
+MAX_UNCONFIRMED = 64
+#: Lost connections that are told apart.
+MAX_LOST = 64
+
+#: The lowest version of each unit and speaker.
+Lowest = dict[tuple[Unit, Address], Pair]
+
+
+class Settlement:
+    """How far everybody at the other ends of the links has what was heard here: batches that wait for confirmation.
+
+    Whatever is heard between two flushes is one batch, with a number. An other end confirms batches by their numbers,
+    and a batch is settled when all have confirmed it who could act on less. Of a batch only this is kept: for each unit
+    and speaker in it the lowest version. A speaker's words are settled up to just before the first one that is not.
+
+    A connection that is lost goes on counting until its other end has surely noticed. The invariant: batches are kept
+    in the order of their numbers, and one is forgotten exactly when no link and no lost connection is below it.
+    """
+
+    def __init__(self) -> None:
+        #: Of the last batch.
+        self.number = 0
+        #: Heard since the last batch.
+        self._fresh: Lowest = {}
+        self._waiting: dict[int, Lowest] = {}
+        #: Until when a lost connection counts, and what was confirmed over it.
+        self._lost: list[tuple[int, int]] = []
+
+    def heard(self, unit: Unit, version: Version) -> None:
+        epoch, speaker, number = version
+        pair = (epoch, number)
+        self._fresh[unit, speaker] = min(pair, self._fresh.get((unit, speaker), pair))
+
+    def is_settled(self, unit: Unit, version: Version) -> bool:
+        """Whether everything is settled that the speaker in this version told of a unit up to it."""
+        epoch, speaker, number = version
+        for lowest in (self._fresh, *self._waiting.values()):
+            first = lowest.get((unit, speaker))
+            if first is not None and first <= (epoch, number):
+                return False
+        return True
+
+    def next_number(self) -> int:
+        """The number of a new batch."""
+        self.number += 1
+        return self.number
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._fresh)
+
+    def close_batch(self) -> None:
+        """What was heard belongs to the last number."""
+        if self._fresh:
+            self._waiting[self.number], self._fresh = self._fresh, {}
+        while len(self._waiting) > MAX_UNCONFIRMED:
+            *_, before, last = self._waiting
+            for key, pair in self._waiting.pop(before).items():
+                self._waiting[last][key] = min(pair, self._waiting[last].get(key, pair))
+
+    def settle(self, confirmed: Iterable[int]) -> None:
+        """Forget the batches that are not above any of these numbers, nor above what a lost connection had."""
+        lowest = min((*confirmed, *(number for _, number in self._lost)), default=self.number)
+        for number in [number for number in self._waiting if number <= lowest]:
+            del self._waiting[number]
+
+    # --- lost connections ---
+
+    def lose(self, until_ns: int, confirmed: int) -> None:
+        self._lost.append((until_ns, confirmed))
+        if len(self._lost) > MAX_LOST:
+            one, other = self._lost.pop(0), self._lost.pop(0)
+            self._lost.insert(0, (max(one[0], other[0]), min(one[1], other[1])))
+
+    @property
+    def has_lost(self) -> bool:
+        return bool(self._lost)
+
+    def expire(self, now_ns: int) -> None:
+        self._lost = [(until, confirmed) for until, confirmed in self._lost if until > now_ns]
+
+    def next_expiry(self) -> int | None:
+        return min((until for until, _ in self._lost), default=None)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def check(self) -> None:
+        numbers = list(self._waiting)
+        assert numbers == sorted(numbers)
+        assert len(numbers) <= MAX_UNCONFIRMED
+        assert not numbers or numbers[-1] <= self.number

@@ -3,6 +3,8 @@
 The want is one object for all tables of a broker, and its version is one for all that was told in a batch. A row as it
 came would take 300 bytes. Those of the host's own units take still less (`own_wants`).
 
+It stands apart from `table` because mypyc compiles no module that holds a class of msgspec.
+
 The invariant: `row` gives what was told, field by field.
 """
 

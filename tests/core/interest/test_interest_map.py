@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veena import Event
 from veena.core.interest.constraint import KINDS, Want, keyed_want, make_want
-from veena.core.interest.unit_constraints import UnitWants
+from veena.core.interest.interest_map import UnitWants
 from veena.matching.base.engine import Constraint
 
 WIDTH = 128
