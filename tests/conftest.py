@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +10,20 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-#: Files that take long, by name, with their seconds on one core. They go first, so that no process is left with one at
-#: the end; of others the order does not matter. The numbers need not be exact: renew them where a file is out of place.
-SECONDS: dict[str, int] = {}
+#: Files that take long, with their seconds on one core. They go first, so that no process is left with one at the end;
+#: the order of the others does not matter. Renew a number where a file is out of place.
+SECONDS = {
+    "tests/spark": 450,
+    "tests/sim/runs/test_runs.py": 100,
+    "tests/sim/world/test_joining.py": 45,
+    "tests/sim/runs/test_durable_soak.py": 36,
+    "tests/sim/experiments/test_crossings.py": 28,
+    "tests/sim/runs/test_workers.py": 26,
+    "tests/sim/clients/test_interest.py": 25,
+    "tests/sim/explaining/test_explain.py": 21,
+}
 #: All files of this room share one process: it starts one Java, and a second one would compete with it.
-TOGETHER = "spark"
+TOGETHER = "tests/spark"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,8 +50,8 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 def unit_of_work(nodeid: str) -> str:
     """The tests that one process runs together: those of a file, which share its fixtures, or of a whole room."""
-    path = PurePosixPath(nodeid.partition("::")[0])
-    return TOGETHER if TOGETHER in path.parts else str(path)
+    path = nodeid.partition("::")[0]
+    return TOGETHER if path.startswith(f"{TOGETHER}/") else path
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
@@ -59,14 +67,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    for path in (TOGETHER, *SECONDS):
+        if not (config.rootpath / path).exists():
+            raise pytest.UsageError(f"tests/conftest.py names {path}, which is not there: correct its path")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In a process among several: what takes longest first."""
     if hasattr(config, "workerinput"):
-        seconds: dict[str, int] = {}
-        for path in dict.fromkeys(item.path for item in items):
-            unit = unit_of_work(path.relative_to(config.rootpath).as_posix())
-            seconds[unit] = seconds.get(unit, 0) + SECONDS.get(path.name, 0)
-        items.sort(key=lambda item: -seconds[unit_of_work(item.nodeid)])
+        items.sort(key=lambda item: -SECONDS.get(unit_of_work(item.nodeid), 0))
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

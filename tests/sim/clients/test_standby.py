@@ -314,6 +314,7 @@ def test_a_standby_that_never_takes_a_place_is_caught(monkeypatch: pytest.Monkey
     assert any(soaked(1, seed).missing for seed in tried(17))
 
 
+@pytest.mark.slow
 def test_a_home_that_tells_of_no_events_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StandbyTelling, "on_kept", lambda *given: None)
     assert any(soaked(2, seed).missing for seed in tried(66))
