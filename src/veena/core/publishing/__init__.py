@@ -1,9 +1,9 @@
 """Where an event is accepted: publishers, the event log with its cursors, second copies, and back-pressure.
 
 `publishers` checks, stamps and sends what a client publishes. `Origin` in `log` gives an event its place in the log,
-keeps it until every unit is served, sends from the log again and gives up what expires (`cursors`, `pending`,
-`dead_letters`). `replica_sender` and `replica_holder` keep a copy at a second broker; `backpressure` pauses publishers;
-`batch_release` turns staged rows into events.
+keeps it until every unit is served, sends from the log again and gives up what expires (a dead letter); `cursors`
+knows how far each unit was served. `replica_sender` and `replica_holder` keep a copy at a second broker;
+`backpressure` pauses publishers; `batch_release` turns staged rows into events.
 Passing copies on at brokers on the way is in `routing`; logs of durable subscriptions are in `durable`.
 May import: all rooms from wire to routing, and journal.
 """
