@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -287,7 +287,9 @@ def test_a_snapshot_is_plain_columns(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(
+    max_examples=20, suppress_health_check=[HealthCheck.filter_too_much]
+)  # a selector is long, and many are alike
 @given(data=st.data())
 def test_a_loaded_engine_changes_like_any_other(name: str, data: st.DataObject) -> None:
     """MAT-02, MAT-03, DST-04..06: load, add, replace, remove, and load that again; always what a scan says."""

@@ -9,11 +9,11 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import veena.testing
+from tests.test_trace import trace
 from veena.client import connect
 from veena.errors import InvalidConstraint, InvalidEvent
 from veena.services.dictionary.dictionary import Dictionary
@@ -46,20 +46,11 @@ def table_under(heading: str) -> Iterator[list[str]]:
         yield [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def trace() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("trace_tool", ROOT / "docs" / "trace.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_each_of_the_eight_needs_has_tests_that_speak_for_it() -> None:
     """DIS-01: the document says which requirements each of them became, and tests cite all of these."""
-    tool = trace()
-    known = [identifier for _, group in tool.read_requirements().values() for identifier in group]
-    cited = tool.read_citations(ROOT, known)
-    needs = {row[0]: list(tool.cited_ids(row[1], known)) for row in table_under("The eight needs")}
+    known = list(trace.rows_of(trace.read_requirements()))
+    cited = trace.read_citations(ROOT, known)
+    needs = {row[0]: list(trace.cited_ids(row[1], known)) for row in table_under("The eight needs")}
     assert list(needs) == NEEDS
     for need, identifiers in needs.items():
         assert identifiers, need

@@ -27,19 +27,17 @@ from veena.core.delivery.in_flight import Flight
 from veena.core.delivery.match_cache import Decisions
 from veena.core.delivery.session_queue import Outlet, OutletStatistics
 from veena.core.durable.failover.service import Standing
-from veena.core.durable.statistics import DurableStatistics
+from veena.core.durable.registry import DurableStatistics
 from veena.core.explain.query import Explainer
 from veena.core.interest.service import Profiles
 from veena.core.links.link import Link
 from veena.core.publishing.batch_release import Releases
-from veena.core.publishing.log import Origin
+from veena.core.publishing.log import Origin, OriginStatistics
 from veena.core.publishing.publishers import Publishers
 from veena.core.publishing.replica_holder import KeptCopies
 from veena.core.publishing.replica_sender import Copies, CopyStatistics
-from veena.core.publishing.statistics import OriginStatistics
 from veena.core.routing.burst_router import BurstWay
-from veena.core.routing.router import Router
-from veena.core.routing.statistics import RouterStatistics
+from veena.core.routing.router import Router, RouterStatistics
 from veena.core.sessions.quench import Quench, QuenchStatistics
 from veena.core.sessions.sessions import Sessions
 from veena.core.topology.network_map import NetworkMap

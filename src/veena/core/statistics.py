@@ -8,12 +8,12 @@ from veena.address import Address
 from veena.core.delivery.delivery import EndStatistics
 from veena.core.delivery.session_queue import OutletStatistics
 from veena.core.discovery.service import DiscoveryStatistics
-from veena.core.durable.statistics import DurableStatistics
+from veena.core.durable.registry import DurableStatistics
 from veena.core.interest.service import ProfileStatistics
 from veena.core.links.link import LinkStatistics
+from veena.core.publishing.log import OriginStatistics
 from veena.core.publishing.replica_sender import CopyStatistics
-from veena.core.publishing.statistics import OriginStatistics
-from veena.core.routing.statistics import RouterStatistics
+from veena.core.routing.router import RouterStatistics
 from veena.core.sessions.quench import QuenchStatistics
 from veena.core.topology.next_hops import HopStatistics
 

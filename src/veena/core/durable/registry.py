@@ -15,6 +15,7 @@ was acknowledged is not handed over again, except after a crash of this broker, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from veena.core.boundary.inputs_effects import (
@@ -35,7 +36,6 @@ from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.cursor import Inbox, Reader
 from veena.core.durable.home_registry import Homes
 from veena.core.durable.redelivery import Handing
-from veena.core.durable.statistics import DurableStatistics
 from veena.core.durable.subscription import MAX_REMEMBERED, Durable, DurableObserver, Key, State, remember, restored
 from veena.core.interest.constraint import Want
 from veena.core.interest.service import Profiles
@@ -495,3 +495,16 @@ class Durables:
             for inbox in durable.inboxes:
                 inbox.check()
                 assert self._by_inbox[inbox.number] is durable
+
+
+@dataclass(frozen=True, slots=True)
+class DurableStatistics:
+    """What the durable subscriptions of a broker say of themselves."""
+
+    durables: int
+    attached: int
+    kept: int
+    handed_over: int
+    redelivered: int
+    acknowledged: int
+    expired: int

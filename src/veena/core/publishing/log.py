@@ -5,7 +5,7 @@ broker there is a cursor, below which the unit has everything. At most `WINDOW` 
 way at once, and while there is no way some more; the rest stays in the log and is read back, in order. After a crash
 everything from the cursors on is sent again, and the ends drop what they have had.
 
-An event outlives neither its time to live nor the retention: what is still open then is a dead letter (`dead_letters`).
+An event outlives neither its time to live nor the retention: what is still open then is a dead letter (`dead_letter`).
 
 The invariant: for every unit, each offset is below its cursor, on its way, or at or above the offset from which the log
 is to be read for it; and what is on its way is in order.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from veena.address import Address, Unit, identifiers
@@ -28,20 +28,16 @@ from veena.core.delivery.fast_path import PlainWay
 from veena.core.delivery.in_flight import LOG, Flight
 from veena.core.interest.interest_map import InterestMap
 from veena.core.publishing.backpressure import Pressure
-from veena.core.publishing.cursors import Cursors
-from veena.core.publishing.dead_letters import dead_letter
-from veena.core.publishing.log_ages import MARK_NS, LogAges
-from veena.core.publishing.pending import Pending, UnderWay, Way
+from veena.core.publishing.cursors import MARK_NS, Cursors, LogAges, Way
 from veena.core.publishing.replica_holder import why_unreadable
 from veena.core.publishing.replica_sender import Copies
-from veena.core.publishing.statistics import OriginStatistics
 from veena.core.routing.router import Router
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import BACKLOG, EventCodec, EventFrame
 from veena.core.wire.event_id import event_key
 from veena.core.wire.trace_facts import What
 from veena.errors import RefusalCode
-from veena.event import Event
+from veena.event import Event, EventId
 
 #: Events of one unit that are on their way at once.
 WINDOW = 1024
@@ -490,3 +486,72 @@ class Origin:
             assert list(waiting) == sorted(waiting), "what is on its way to a unit is in order"
             if way in self._parked:
                 assert next(reversed(waiting)) < self._parked[way], "the log is read for what comes later only"
+
+
+@dataclass(frozen=True, slots=True)
+class OriginStatistics:
+    """What an origin says of itself."""
+
+    accepted: int
+    refused: int
+    next_offset: int
+    #: Log entries that are not served everywhere, and units that wait for their part of the log to be read.
+    open: int
+    parked: int
+    dead_letters: int
+    #: Bytes of the log that somebody waits for, and publishers that were told to pause.
+    log_bytes: int = 0
+    paused: int = 0
+
+
+@dataclass(slots=True)
+class Pending:
+    """An entry on its way to this disk, and to another one where two copies are asked for.
+
+    The origin accepts an event when it is safe, and the destinations of an event are those who want it *then*: whoever
+    was acknowledged before was promised it (I1). Between the two lie a disk, and with `copies = 2` another broker. So
+    what was known of wants is kept with what is pending; if more units want the event when it is safe, an entry for
+    these goes to the log first (`widens`), and is waited for.
+
+    The invariant: what is accepted is on disk for every unit that wanted it.
+    Rejected: finding destinations only when the event is safe. The log entry must name them, or a restart would not
+    know.
+    """
+
+    session: int | None
+    entry: Entry
+    needs_copy: bool
+    needs_sync: bool = True
+    failed: str | None = None
+    #: What was known of wants when its destinations were found.
+    known: tuple[int, tuple[Unit, ...]] = (0, ())
+    #: The entry that waits for this one, which is for units that have come to want it since.
+    widens: Pending | None = None
+    #: All events of it, where it is more than one: `entry` is then that of the first.
+    burst: EventBurst | None = None
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """An entry that was sent, with the units that do not have it yet."""
+
+    entry: Entry
+    mask: int
+
+
+#: Where events go that could not be delivered in time.
+DEAD_LETTERS = "veena.dead-letters"
+
+
+def dead_letter(
+    frame: EventFrame, units: tuple[Unit, ...], reason: str, host: Address, incarnation: int, number: int, now_ns: int
+) -> Event:
+    """The letter number so much of a broker: for these units the event was given up."""
+    return Event(
+        topic=DEAD_LETTERS,
+        headers={"reason": reason, "event": str(frame.id)},
+        properties={"units": ",".join(".".join(map(str, unit)) for unit in units)},
+        body=bytes(frame.body),
+        event_id=EventId(f"{DEAD_LETTERS}.{'.'.join(map(str, host))}", incarnation, now_ns, number),
+        timestamp_ns=now_ns,
+    )

@@ -22,6 +22,7 @@ lane was sent before on that connection, or everybody in the destination has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from veena.address import Address, Unit, identifiers
 from veena.core.delivery.delivery import Ends, Outcome
@@ -31,7 +32,6 @@ from veena.core.journal import Records
 from veena.core.links.link import Link
 from veena.core.routing.duties import Duties
 from veena.core.routing.hold_back import Refusals
-from veena.core.routing.statistics import RouterStatistics
 from veena.core.topology.network_map import NetworkMap
 from veena.core.topology.next_hops import Hops
 from veena.core.wire.control import Done, Refused, done
@@ -50,6 +50,28 @@ MAX_CLAIMS = 4096
 NOWHERE = 0
 #: Whether the unit beyond a connection wants an event: the near gatekeeper's second look.
 LooksAgain = Callable[[int, Flight, int], bool]
+
+
+@dataclass(slots=True)
+class RouterStatistics:
+    """What a broker counts of the copies that go through it, since its start."""
+
+    flights: int = 0
+    copies_in: int = 0
+    copies_out: int = 0
+    #: Copies that went out again because a hop changed.
+    sent_again: int = 0
+    expanded: int = 0
+    #: Copies that came in for an own unit and found nobody who wants them.
+    in_vain: int = 0
+    #: Best-effort copies without a way, or that came back.
+    dropped: int = 0
+    expired: int = 0
+    #: Duties that came while they were open already.
+    repeated: int = 0
+    refused: int = 0
+    taken_back: int = 0
+    stopped_at_gate: int = 0
 
 
 class Router:

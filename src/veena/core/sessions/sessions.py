@@ -36,9 +36,8 @@ from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.groups import Shared, group_id
 from veena.core.durable.handover import Roaming
 from veena.core.durable.home_registry import OtherHomes
-from veena.core.durable.registry import Durables
+from veena.core.durable.registry import Durables, DurableStatistics
 from veena.core.durable.replay import Pasts
-from veena.core.durable.statistics import DurableStatistics
 from veena.core.interest.constraint import make_want
 from veena.core.interest.service import Profiles
 from veena.core.messages.addresses import MARK, place_of
