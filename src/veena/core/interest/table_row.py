@@ -1,7 +1,7 @@
 """A row of interest as a broker keeps it: what it adds to its want.
 
 The want is one object for all tables of a broker, and its version is one for all that was told in a batch. A row as it
-came would take 300 bytes. Those of the host's own units take still less (`own_wants`).
+came would take 300 bytes. Those of the host's own units take still less (`announced`).
 
 It stands apart from `table` because mypyc compiles no module that holds a class of msgspec.
 
