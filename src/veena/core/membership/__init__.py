@@ -3,7 +3,7 @@
 `admission` answers requests for a place, `join` makes them, `registrar` gives identifiers and `slots` keeps gateways
 free; `validation` refuses impossible requests; `renumbering` gives a merged unit its new number; `redial` decides who
 dials whom when a unit fell apart; `gateway_directory` knows brokers of other units. `protocol` has the vocabulary and
-rules, `service` and `reception` put the parts together.
+rules, `service` puts the parts together.
 Frames are in `wire.membership`; maps of connections in `topology`; the dialling of sockets in `veena.runtime.links`.
 May import: wire, boundary, topology, links, interest.
 """
