@@ -13,10 +13,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from veena.core.boundary.clients import Unanswered
 from veena.core.boundary.discovery import AdvertRefused, QueryRefused
 from veena.core.boundary.explain import ExplainRefused
 from veena.core.boundary.inputs_effects import ClientRefused, PublishRefused, ToClient
-from veena.core.boundary.requests import Unanswered
 from veena.core.wire.client import (
     Farewell,
     Pause,

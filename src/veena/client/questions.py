@@ -25,7 +25,7 @@ from veena.core.wire.client import (
     TellWanted,
 )
 from veena.core.wire.event import EventFrame
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.errors import NotConnected, RemoteProtocolError, TimedOut, Unanswered, VeenaError, refusal
 from veena.event import Event
 

@@ -43,9 +43,8 @@ from veena.core.interest.service import Profiles
 from veena.core.links.link import Link, LinkState, greeting, tell_room
 from veena.core.links.monitor import Watch
 from veena.core.links.relay import Courier
-from veena.core.membership.reception import Reception
 from veena.core.membership.redial import make_contacts
-from veena.core.membership.service import Membership
+from veena.core.membership.service import Membership, Reception
 from veena.core.reachability import Reach
 from veena.core.schedule import CONTROL, Schedule, Timers
 from veena.core.startup import Threshold

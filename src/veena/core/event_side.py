@@ -16,11 +16,10 @@ from veena.address import Unit
 from veena.core.boundary.clients import AskWanted, SessionClear, SessionClogged, Unwatch
 from veena.core.boundary.explain import Denied, Explain, Trace
 from veena.core.boundary.inputs_effects import Effect, Input, LogRead, Publish, PublishBatch
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.staging import ReleaseStaged
 from veena.core.boundary.stored import Disk, Entry, Known
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.delivery import Ends, EndStatistics
 from veena.core.delivery.fast_path import PlainWay
 from veena.core.delivery.in_flight import Flight

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.matching.condition.condition_strategies import attributes, conditions, constraints, selectors
 from veena.errors import InvalidConstraint
-from veena.matching.condition.binding import bound
 from veena.matching.condition.closures import compile_condition
 from veena.matching.condition.constraint_parser import parse_constraint
 from veena.matching.condition.explain import explain_condition, text_of
@@ -30,10 +29,10 @@ from veena.matching.condition.tree import (
     Not,
     Scalar,
     attribute_names,
+    bound,
     evaluate,
 )
-from veena.matching.index.plan import plan_of
-from veena.matching.index.plan_tokens import plan_of_words
+from veena.matching.index.plan import plan_of, plan_of_words
 from veena.matching.index.rows import formula_of, rows_of
 from veena.matching.index.template import CONSTRAINT, SELECTOR, Language, Template, Templates, template
 

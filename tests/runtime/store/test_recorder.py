@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.runtime.store_desk import frame
+from veena.core.boundary.clients import Request, Unanswered
 from veena.core.boundary.inputs_effects import ClientDown, Publish, PublishRefused
-from veena.core.boundary.requests import Request, Unanswered
 from veena.errors import RefusalCode
 from veena.runtime.store.audit_records import Passed, Record
 from veena.runtime.store.recorder import Recorder

@@ -9,8 +9,8 @@ import pytest
 from tests.core.durable_world import Reader
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.clients.test_durable import publish, two_sites
+from veena.core.boundary.clients import CaughtUp
 from veena.core.boundary.inputs_effects import ClientDown, Subscribe
-from veena.core.boundary.requests import CaughtUp
 from veena.core.boundary.settings import SECOND_NS
 
 

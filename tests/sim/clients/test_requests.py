@@ -9,8 +9,8 @@ import pytest
 from tests.core.event_world import QUICK, Stage
 from tests.sim.clients.test_durable import two_sites
 from veena.address import Address
+from veena.core.boundary.clients import Request, Unanswered
 from veena.core.boundary.inputs_effects import Deliver, PublishRefused, Welcome
-from veena.core.boundary.requests import Request, Unanswered
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.wire.event import EventCodec
 from veena.errors import RefusalCode

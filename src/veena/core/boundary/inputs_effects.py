@@ -15,7 +15,6 @@ from veena.address import Address, Unit
 from veena.core.boundary.clients import ServiceEffect, ServiceInput, SessionClear, SessionClogged
 from veena.core.boundary.discovery import DiscoveryEffect, DiscoveryInput
 from veena.core.boundary.explain import Denied, ExplainEffect, ExplainInput
-from veena.core.boundary.requests import SessionEffect, SessionInput
 from veena.core.boundary.staging import ReleaseStaged, StageEffect
 from veena.core.boundary.stored import Entry, Identity, Write
 from veena.core.wire.burst import EventBurst
@@ -255,7 +254,6 @@ Input = (
     | ReleaseStaged
     | DiscoveryInput
     | ServiceInput
-    | SessionInput
     | ExplainInput
     | Denied
 )
@@ -457,7 +455,6 @@ Effect = (
     | DeadLetter
     | DiscoveryEffect
     | ServiceEffect
-    | SessionEffect
     | ExplainEffect
     | StageEffect
 )
@@ -473,7 +470,6 @@ ToClient = (
     | DeliverBurst
     | DeadLetter
     | ServiceEffect
-    | SessionEffect
     | DiscoveryEffect
     | ExplainEffect
 )

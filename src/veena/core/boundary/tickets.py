@@ -3,14 +3,16 @@
 The invariant: nothing that depends on a write happens before its ticket was answered, and tickets are answered once,
 in their order. A write that failed calls what the writer left for that case: nothing was kept. One that nobody can be
 refused for, because its event was taken on for others, is *stubborn*: it is written again until the disk takes it.
+
+Reading back from the log is alike (`LogReader`): one `Read` out, its `LogRead` in, and whoever asked gets the entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from veena.core.boundary.inputs_effects import Store
-from veena.core.boundary.stored import Write
+from veena.core.boundary.inputs_effects import Effect, LogRead, Read, Store
+from veena.core.boundary.stored import Entry, Write
 from veena.errors import LocalProtocolError
 
 #: Called with the time at which the disk answered.
@@ -73,4 +75,34 @@ class Ledger:
 
     def __len__(self) -> int:
         """Tickets that are not answered yet."""
+        return len(self._open)
+
+
+#: Called with the entries and the time.
+Found = Callable[[Sequence[Entry], int], None]
+
+
+class LogReader:
+    """Open reads of one broker. The invariant: each is answered once."""
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self._effects = effects
+        self._ticket = 0
+        self._open: dict[int, Found] = {}
+        #: When the oldest entry that is left was accepted, where older ones were given up.
+        self.begins_ns = 0
+
+    def read(self, offset: int, limit: int, found: Found, *, inbox: int = 0, since_ns: int = 0) -> None:
+        """Read at most so many entries from an offset on: all, those for an inbox, or those accepted since then."""
+        self._ticket += 1
+        self._open[self._ticket] = found
+        self._effects.append(Read(self._ticket, offset, limit, inbox, since_ns))
+
+    def on_read(self, given: LogRead, now_ns: int) -> None:
+        self.begins_ns = given.begins_ns
+        found = self._open.pop(given.ticket, None)
+        if found is not None:
+            found(given.entries, now_ns)
+
+    def __len__(self) -> int:
         return len(self._open)

@@ -23,7 +23,7 @@ from veena.address import Address, format_address
 from veena.core.boundary.discovery import Advertise, Scalar
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.wire.discovery import MAX_ADVERT_NAME, MAX_ADVERT_PROPERTIES, MAX_ADVERT_XML, Advertisement
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.errors import InvalidEvent, LocalProtocolError, RemoteProtocolError
 from veena.matching.xpath.document import parse_document
 

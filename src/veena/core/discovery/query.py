@@ -30,7 +30,7 @@ from veena.core.boundary.discovery import FoundAdvert, Scalar
 from veena.core.discovery.advertisement import BUILT_IN, Properties, columns_of, document_of, read_properties
 from veena.core.discovery.index import AdvertIndex, Sources, sql_sources, xpath_sources
 from veena.core.wire.discovery import MAX_COLUMNS, MAX_QUERY, Advertisement, FoundRow
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.matching.condition.closures import compile_condition
 from veena.matching.condition.constraint_parser import parse_constraint

@@ -31,10 +31,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from veena.address import Address
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.settings import READ_BATCH, SECOND_NS, Settings
 from veena.core.boundary.stored import Disk, Entry, Reached
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.durable.cursor import Inbox
 from veena.core.durable.home_registry import OtherHomes
 from veena.core.durable.registry import Durables

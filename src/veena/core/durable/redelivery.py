@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from veena.core.boundary.inputs_effects import Deliver, Effect
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.session_id import is_brokers
 from veena.core.boundary.settings import MILLISECOND_NS, READ_BATCH, SECOND_NS
 from veena.core.boundary.stored import Entry, Reached
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.cursor import Inbox, Reader
 from veena.core.durable.subscription import Durable, DurableObserver, State

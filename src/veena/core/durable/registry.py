@@ -28,10 +28,9 @@ from veena.core.boundary.inputs_effects import (
     Subscribe,
     Unsubscribe,
 )
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.session_id import SessionId, brokers_session, durable_number, is_clients
 from veena.core.boundary.stored import STANDBY, Disk, Entry, Forgotten, Reached
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.cursor import Inbox, Reader
 from veena.core.durable.home_registry import Homes

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from veena.address import Address, Unit, as_seen
+from veena.core.boundary.clients import CaughtUp
 from veena.core.boundary.inputs_effects import Active, Effect, Subscribe
-from veena.core.boundary.log_reader import LogReader
-from veena.core.boundary.requests import CaughtUp
 from veena.core.boundary.session_id import durable_number
 from veena.core.boundary.settings import READ_BATCH, Settings
 from veena.core.boundary.stored import Entry
+from veena.core.boundary.tickets import LogReader
 from veena.core.durable.registry import Durables
 from veena.core.durable.subscription import Durable, State
 from veena.core.interest.constraint import KINDS, create_engine, keyed_want

@@ -28,7 +28,7 @@ import msgspec
 
 from veena import matching
 from veena.core.interest.recipient_engine import AddresseeEngine
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.core.wire.interest import MAX_CONSTRAINT_BYTES, STANDING, Row, Version
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.matching.base.engine import Constraint, Engine

@@ -29,7 +29,7 @@ from veena.core.links.link import Link
 from veena.core.messages import addresses as whereabouts
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.control import Frame
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.core.wire.interest import (
     COMPLETE,
     MAX_DIGEST_BYTES,

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from veena.core.wire.control import MAX_UNITS, U32, U64, ClientId, UnitPath
 from veena.core.wire.event_id import Place, Stream
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.core.wire.trace_facts import MAX_FACTS_OF_EVENT, MAX_STAYS_TOLD, Fact, Key, Stay
 from veena.core.wire.trace_facts import Address as UnitOrNone
 from veena.event import MAX_CLIENT_ID_LENGTH

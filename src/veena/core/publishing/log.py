@@ -20,10 +20,9 @@ from hashlib import blake2b
 
 from veena.address import Address, Unit, identifiers
 from veena.core.boundary.inputs_effects import Accepted, AcceptedRun, DeadLetter, DeliverBurst, Effect, PublishRefused
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.settings import READ_BATCH, Settings
 from veena.core.boundary.stored import Disk, Entries, Entry
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.fast_path import PlainWay
 from veena.core.delivery.in_flight import LOG, Flight
 from veena.core.interest.interest_map import InterestMap

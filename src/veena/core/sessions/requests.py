@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from veena.address import Address
+from veena.core.boundary.clients import Request, Unanswered
 from veena.core.boundary.inputs_effects import Deliver, Effect, Publish
-from veena.core.boundary.requests import Request, Unanswered
 from veena.core.boundary.settings import MILLISECOND_NS
 from veena.core.messages.addresses import MARK, reply_id
 from veena.core.wire.event import EventFrame

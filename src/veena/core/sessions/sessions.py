@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from veena.address import Address
+from veena.core.boundary.clients import Request, Unanswered
 from veena.core.boundary.inputs_effects import (
     Acknowledge,
     Active,
@@ -25,12 +26,10 @@ from veena.core.boundary.inputs_effects import (
     Subscribe,
     Unsubscribe,
 )
-from veena.core.boundary.log_reader import LogReader
-from veena.core.boundary.requests import Request, Unanswered
 from veena.core.boundary.session_id import durable_number, is_brokers, is_clients
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Disk, Entry
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.delivery import Ends
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.groups import Shared, group_id

@@ -83,8 +83,8 @@ from veena.core.wire.explain import (
     TellReport,
     TellTraced,
 )
-from veena.core.wire.faults import DECODE_ERRORS, explain
 from veena.core.wire.header import (
+    DECODE_ERRORS,
     DEFAULT_MAX_FRAME,
     EVENT,
     HEADER,
@@ -94,6 +94,7 @@ from veena.core.wire.header import (
     MAX_EVENT_DATAGRAM,
     VERSION,
     VERSION_LOW,
+    explain,
     spoken,
 )
 from veena.core.wire.interest import FarDigest, FarHave, FarInterest, Have, Interest

@@ -25,7 +25,7 @@ from msgspec import Meta
 from msgspec.msgpack import Ext
 
 from veena.core.wire.control import U32, U64, ClientId
-from veena.core.wire.faults import DECODE_ERRORS, explain
+from veena.core.wire.header import DECODE_ERRORS, explain
 from veena.errors import InvalidEvent
 from veena.event import Event, Value
 from veena.matching.simple.topic import MAX_TOPIC_LENGTH

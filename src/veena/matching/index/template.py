@@ -28,15 +28,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from veena.matching.condition.binding import bound
 from veena.matching.condition.constraint_parser import CONSTRAINT_LEXICON, CONSTRAINT_MEANINGS, parse_constraint
 from veena.matching.condition.lexer import Lexicon, Word, check_length, lex
 from veena.matching.condition.like import MAX_GAPPED_LIKES
 from veena.matching.condition.normal_form import normal_form
 from veena.matching.condition.selector_parser import SELECTOR_LEXICON, SELECTOR_MEANINGS, parse_selector
-from veena.matching.condition.tree import Condition, Conjunction, Disjunction, Like, Not, Scalar
-from veena.matching.index.plan import Plan, plan_of
-from veena.matching.index.plan_tokens import plan_of_words
+from veena.matching.condition.tree import Condition, Conjunction, Disjunction, Like, Not, Scalar, bound
+from veena.matching.index.plan import Plan, plan_of, plan_of_words
 from veena.matching.index.rows import Row, rows_of
 
 #: Templates that one engine remembers. A thousand shapes serve a million subscribers; a client that makes up new ones

@@ -42,8 +42,7 @@ from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
 from veena.runtime.config.schema import RELOADABLE, Config, changes
-from veena.runtime.logging.logs import Log
-from veena.runtime.logging.memory import memory_bytes
+from veena.runtime.logging.logs import Log, memory_bytes
 from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.store.retention import Retention

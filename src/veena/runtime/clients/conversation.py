@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from veena.address import Unit
-from veena.core.boundary.clients import SessionClear, SessionClogged
+from veena.core.boundary.clients import SessionClear, SessionClogged, Unanswered
 from veena.core.boundary.inputs_effects import AcceptedRun, ClientDown, ClientUp, Had, Input, PublishRefused, Welcome
-from veena.core.boundary.requests import Unanswered
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Identity
 from veena.core.delivery.match_cache import Receivers

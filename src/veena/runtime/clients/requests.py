@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from veena.core.boundary.clients import AskWanted, Unwatch
+from veena.core.boundary.clients import AskWanted, Request, Unwatch
 from veena.core.boundary.discovery import Advertise, Answer, FoundAdvert, Query, Withdraw
 from veena.core.boundary.inputs_effects import Acknowledge, Forget, Publish, PublishBatch, Subscribe, Unsubscribe
-from veena.core.boundary.requests import Request
 from veena.core.interest.constraint import SUBSCRIBED, make_want
 from veena.core.interest.digest import ANY_STRUCTURED, required_atoms
 from veena.core.wire.burst import EventBurst
@@ -39,7 +38,7 @@ from veena.core.wire.client import (
 )
 from veena.core.wire.control import Frame, Goodbye, Heartbeat
 from veena.core.wire.event import PRIORITY_MASK, RELIABLE, EventFrame
-from veena.core.wire.faults import DECODE_ERRORS, explain
+from veena.core.wire.header import DECODE_ERRORS, explain
 from veena.errors import InvalidConstraint, InvalidEvent, RefusalCode, RemoteProtocolError
 from veena.event import EventId
 from veena.matching.base.engine import Constraint

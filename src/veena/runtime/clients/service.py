@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from veena.address import Unit
-from veena.core.boundary.clients import CloseSession, Dropped, Pause, Wanted
+from veena.core.boundary.clients import CaughtUp, CloseSession, Dropped, Pause, Unanswered, Wanted
 from veena.core.boundary.clients import Resume as ResumeEffect
 from veena.core.boundary.discovery import Advertised, AdvertRefused, Answer, QueryRefused
 from veena.core.boundary.explain import Denied
@@ -38,7 +38,6 @@ from veena.core.boundary.inputs_effects import (
     ToClient,
     Welcome,
 )
-from veena.core.boundary.requests import CaughtUp, Unanswered
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Identity
 from veena.core.delivery.match_cache import Receivers

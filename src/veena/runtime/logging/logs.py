@@ -11,10 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import re
+import resource
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TextIO
 
 LogFormat = Literal["plain", "json"]
@@ -130,3 +133,11 @@ def _shown(value: Field) -> str:
     if len(text) > MAX_FIELD:
         text = text[:MAX_FIELD] + "..."
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def memory_bytes() -> int:
+    """How much memory is resident now; where the system tells only the highest value so far, that one."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

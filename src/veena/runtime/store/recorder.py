@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from veena.core.boundary.clients import Request, Unanswered
 from veena.core.boundary.inputs_effects import Effect, Input, Publish, PublishRefused
-from veena.core.boundary.requests import Request, Unanswered
 from veena.core.boundary.staging import StagedReleased
 from veena.runtime.store.audit_records import Passed, Record
 

@@ -31,8 +31,7 @@ import msgspec
 import numpy as np
 
 from veena.client.client import Client
-from veena.core.wire.faults import DECODE_ERRORS
-from veena.core.wire.header import MAX_FRAME
+from veena.core.wire.header import DECODE_ERRORS, MAX_FRAME
 from veena.errors import AccessDenied, InvalidEvent, NotConnected, Refused, VeenaError
 from veena.event import Event, Value
 from veena.runtime.broker.driver import steady_clock

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.errors import InvalidEvent
 from veena.services.structured import Scalar
 

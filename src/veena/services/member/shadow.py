@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from veena.client.subscription import Subscription
-from veena.core.wire.faults import DECODE_ERRORS
+from veena.core.wire.header import DECODE_ERRORS
 from veena.errors import AccessDenied, InvalidEvent, Unanswered, VeenaError
 from veena.event import Event, Value
 from veena.services.member.feed import Feed

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 
 from veena.client import Client
 from veena.client.arguments import Content
-from veena.core.wire.faults import explain
+from veena.core.wire.header import explain
 from veena.errors import InvalidConstraint, InvalidEvent, Refused
 from veena.event import Event
 from veena.services.structured import DOMAIN, NAME, TYPE

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from veena.client import Client
-from veena.core.wire.faults import explain
+from veena.core.wire.header import explain
 from veena.errors import AccessDenied, InvalidEvent, Unanswered
 from veena.services.trading.federation import SHARE, ask_mesh, realm_of
 from veena.services.trading.messages import DEFAULT_HOPS, DEFAULT_LIMIT, Question, ask

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from veena.address import Address, Unit
+from veena.core.boundary.clients import CaughtUp
 from veena.core.boundary.inputs_effects import Active, ClientRefused, ClientUp, Deliver, Had, Subscribe
-from veena.core.boundary.requests import CaughtUp
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.wire.event import EventFrame
 from veena.event import EventId

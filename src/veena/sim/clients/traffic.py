@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from veena.address import Address
-from veena.core.boundary.clients import CloseSession, Dropped
+from veena.core.boundary.clients import CaughtUp, CloseSession, Dropped
 from veena.core.boundary.inputs_effects import (
     Accepted,
     Active,
@@ -27,7 +27,6 @@ from veena.core.boundary.inputs_effects import (
     PublishRefused,
     Welcome,
 )
-from veena.core.boundary.requests import CaughtUp
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.event import Event, EventId, IdGenerator, lane

@@ -25,11 +25,10 @@ from typing import Any
 import msgspec
 
 from veena.address import Address, Unit
-from veena.core.boundary import clients as service_boundary
+from veena.core.boundary import clients
 from veena.core.boundary import discovery as discovery_boundary
 from veena.core.boundary import explain as explain_boundary
 from veena.core.boundary import inputs_effects as boundary
-from veena.core.boundary import requests as session_boundary
 from veena.core.boundary import staging as stage
 from veena.core.boundary.explain import Handed, Happened, Hop, Reason
 from veena.core.boundary.inputs_effects import Effect, Input, ToClient
@@ -66,11 +65,11 @@ INPUT_CODES: dict[type[Input], int] = {
     discovery_boundary.Advertise: 20,
     discovery_boundary.Withdraw: 21,
     discovery_boundary.Query: 22,
-    service_boundary.SessionClogged: 23,
-    service_boundary.SessionClear: 24,
-    service_boundary.AskWanted: 25,
-    service_boundary.Unwatch: 26,
-    session_boundary.Request: 27,
+    clients.SessionClogged: 23,
+    clients.SessionClear: 24,
+    clients.AskWanted: 25,
+    clients.Unwatch: 26,
+    clients.Request: 27,
     explain_boundary.Explain: 28,
     explain_boundary.Trace: 29,
     explain_boundary.Denied: 30,
@@ -100,13 +99,13 @@ EFFECT_CODES: dict[type[Effect], int] = {
     discovery_boundary.AdvertRefused: 147,
     discovery_boundary.Answer: 148,
     discovery_boundary.QueryRefused: 149,
-    service_boundary.Pause: 150,
-    service_boundary.Resume: 151,
-    service_boundary.Dropped: 152,
-    service_boundary.CloseSession: 153,
-    service_boundary.Wanted: 154,
-    session_boundary.Unanswered: 155,
-    session_boundary.CaughtUp: 156,
+    clients.Pause: 150,
+    clients.Resume: 151,
+    clients.Dropped: 152,
+    clients.CloseSession: 153,
+    clients.Wanted: 154,
+    clients.Unanswered: 155,
+    clients.CaughtUp: 156,
     explain_boundary.Explained: 157,
     explain_boundary.Traced: 158,
     explain_boundary.ExplainRefused: 159,
@@ -314,13 +313,13 @@ FACTS: dict[type[ToClient], Callable[[Any], bytes]] = {
     discovery_boundary.AdvertRefused: lambda it: _numbers(it.session) + _text(it.name),
     discovery_boundary.Answer: _answer,
     discovery_boundary.QueryRefused: lambda it: _numbers(it.session, it.number),
-    service_boundary.Pause: lambda it: _numbers(it.session),
-    service_boundary.Resume: lambda it: _numbers(it.session),
-    service_boundary.Dropped: lambda it: _numbers(it.session, it.count),
-    service_boundary.CloseSession: lambda it: _numbers(it.session),
-    service_boundary.Wanted: lambda it: _numbers(it.session, it.number, it.wanted),
-    session_boundary.Unanswered: lambda it: _numbers(it.session, it.number, it.answers),
-    session_boundary.CaughtUp: lambda it: _numbers(it.session, it.subscription, it.gone_ns) + _units(it.silent),
+    clients.Pause: lambda it: _numbers(it.session),
+    clients.Resume: lambda it: _numbers(it.session),
+    clients.Dropped: lambda it: _numbers(it.session, it.count),
+    clients.CloseSession: lambda it: _numbers(it.session),
+    clients.Wanted: lambda it: _numbers(it.session, it.number, it.wanted),
+    clients.Unanswered: lambda it: _numbers(it.session, it.number, it.answers),
+    clients.CaughtUp: lambda it: _numbers(it.session, it.subscription, it.gone_ns) + _units(it.silent),
     explain_boundary.Explained: _explained,
     explain_boundary.Traced: _traced,
     explain_boundary.ExplainRefused: lambda it: _numbers(it.session, it.number),

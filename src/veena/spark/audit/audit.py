@@ -6,7 +6,7 @@
 
     events, profile history --match--> what each client wanted (`facts`)
     with its deliveries     -------->  twice, spurious, out of order, promises not kept (`client`)
-    with what brokers tell  -------->  missing, or why not (`verdict`, `verdict`)
+    with what brokers tell  -------->  missing, or why not (`verdict`)
     hops                    -------->  units entered in vain, and where an event went wrong (`hops`)
 
 It covers what was recorded: brokers with `records = "all"`, events in the archive (`history`). What it rests on is
@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from veena.errors import PipelineError
-from veena.spark.audit import evidence as audit_evidence
 from veena.spark.audit import facts as audit_facts
 from veena.spark.audit import hops as audit_hops
 from veena.spark.audit import tables as audit_tables
 from veena.spark.audit.client import FOREVER
 from veena.spark.audit.facts import time_text
 from veena.spark.audit.tables import INTERNAL, Tables
-from veena.spark.audit.verdict import Verdict
+from veena.spark.audit.verdict import Verdict, copies_of, judged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -209,13 +208,13 @@ class _Run:
         if groups:
             served = self._spark.createDataFrame([each[:2] for each in groups], "client string, event string")
             waiting = waiting.join(F.broadcast(served), ["client", "event"], "left_anti")
-        judged = self._keep(audit_evidence.judged(waiting, self._tables, self._survey.firsts, self._until()))
-        verdicts = {row["verdict"]: int(row["count"]) for row in judged.groupBy("verdict").count().collect()}
+        verdicts_of = self._keep(judged(waiting, self._tables, self._survey.firsts, self._until()))
+        verdicts = {row["verdict"]: int(row["count"]) for row in verdicts_of.groupBy("verdict").count().collect()}
         if not verdicts.get(Verdict.MISSING.value):
             return verdicts, []
-        lost = judged.where("verdict = 'missing'").orderBy("at", "event", "client").limit(self._limit).collect()
+        lost = verdicts_of.where("verdict = 'missing'").orderBy("at", "event", "client").limit(self._limit).collect()
         events = [row["event"] for row in lost]
-        copies = audit_evidence.copies_of(events, self._tables, self._survey.firsts, self._addresses())
+        copies = copies_of(events, self._tables, self._survey.firsts, self._addresses())
         found: list[Violation] = []
         for row in lost:
             hop, words = audit_hops.way(row["origin"], row["address"], copies.get(row["event"], ()), row["came"])

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from veena.address import Address
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.settings import READ_BATCH, Settings
 from veena.core.boundary.stored import Entry
+from veena.core.boundary.tickets import LogReader
 from veena.core.messages.addresses import INTERNAL, broker_id
 from veena.core.messages.kinds import TAGS, Backlog, Deleted, Gather, Orphan
 from veena.core.messages.mailbox import KIND, Post

@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from veena.address import Address
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.settings import READ_BATCH, SECOND_NS, Settings
 from veena.core.boundary.stored import Entry
+from veena.core.boundary.tickets import LogReader
 from veena.core.delivery.in_flight import Flight
 from veena.core.durable.cursor import Inbox
 from veena.core.durable.registry import Durables

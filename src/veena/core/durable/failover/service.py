@@ -6,10 +6,9 @@ This module says who is told of what; with `copies = 1` nothing of it lies in an
 
 from __future__ import annotations
 
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Disk
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.in_flight import Flight
 from veena.core.durable.failover.backlog import Orphans
 from veena.core.durable.failover.primary import StandbyTelling

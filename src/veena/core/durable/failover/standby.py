@@ -29,10 +29,9 @@ from dataclasses import dataclass, field
 
 from veena.address import Address
 from veena.core.boundary.inputs_effects import Subscribe
-from veena.core.boundary.log_reader import LogReader
 from veena.core.boundary.settings import READ_BATCH, Settings
 from veena.core.boundary.stored import STANDBY, Disk, Entry, Forgotten, Reached, Registered
-from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.durable.handover import Roaming
 from veena.core.durable.registry import Durables, KeepsEvents
 from veena.core.durable.subscription import Durable, DurableObserver, Key, remember
