@@ -24,7 +24,7 @@ REPORTED = {
 
 
 def test_a_run_is_reported_with_null_for_what_is_not_measured() -> None:
-    found = veena("sim", "run", "--seed", "2", "--brokers", "8", "--events", "40", "--json")
+    found = veena("sim", "run", "--seed", "2", "--brokers", "5", "--events", "20", "--json")
     assert found.code == 0
     report = json.loads(found.out)
     assert set(report) >= REPORTED
@@ -33,7 +33,7 @@ def test_a_run_is_reported_with_null_for_what_is_not_measured() -> None:
     assert report["delivered"] == report["expected"] > 0
     assert report["missing"] == report["duplicates"] == report["out_of_order"] == 0
     assert report["wasted_units"] == report["digest_false_positives"]
-    small = ("--brokers", "6", "--events", "20")
+    small = ("--brokers", "3", "--events", "10")
     with_faults = json.loads(veena("sim", "run", "--seed", "7", *small, "--faults", "links", "--json").out)
     assert with_faults["optimum_crossings"] is None
 
@@ -41,7 +41,7 @@ def test_a_run_is_reported_with_null_for_what_is_not_measured() -> None:
 def test_the_same_seed_is_the_same_run_whatever_the_hash_seed() -> None:
     """FLT-08: nothing but the seed decides."""
     command = [str(Path(sys.executable).parent / "veena"), "sim", "run", "--seed", "7", "--faults", "all"]
-    small = ("--brokers", "7", "--events", "30", "--json")
+    small = ("--brokers", "4", "--events", "20", "--json")
     command += small
     hashes = {
         json.loads(
@@ -56,14 +56,14 @@ def test_the_same_seed_is_the_same_run_whatever_the_hash_seed() -> None:
 
 
 def test_a_run_on_a_network_file_for_people() -> None:
-    given = ("--network", str(ROOT / "networks" / "fix-1.toml"), "--faults", "links", "--events", "30")
+    given = ("--network", str(ROOT / "networks" / "fix-1.toml"), "--faults", "links", "--events", "10")
     found = veena("sim", "run", "--seed", "1", *given)
     assert found.code == 0
     assert "every map right, every way leads to its unit, every want known" in found.out
 
 
 def test_soak_stops_when_told() -> None:
-    found = veena("sim", "soak", "--seeds", "2", "--brokers", "6", "--events", "30", "--faults", "none", "--json")
+    found = veena("sim", "soak", "--seeds", "2", "--brokers", "4", "--events", "20", "--faults", "none", "--json")
     assert found.code == 0
     report = json.loads(found.out)
     assert (report["seeds"], report["faults"], report["broken"], report["missing"]) == (2, "none", [], 0)
