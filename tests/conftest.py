@@ -14,13 +14,21 @@ from xdist.scheduler import LoadFileScheduling
 #: the order of the others does not matter. Renew a number where a file is out of place.
 SECONDS = {
     "tests/spark": 450,
-    "tests/sim/runs/test_runs.py": 100,
+    "tests/cli/lab/test_sim.py": 120,
+    "tests/sim/runs/test_runs.py": 90,
     "tests/sim/world/test_joining.py": 45,
+    "tests/sim/clients/test_standby.py": 39,
     "tests/sim/runs/test_durable_soak.py": 36,
     "tests/sim/experiments/test_crossings.py": 28,
     "tests/sim/runs/test_workers.py": 26,
     "tests/sim/clients/test_interest.py": 25,
     "tests/sim/explaining/test_explain.py": 21,
+    "tests/cli/test_in_a_shell.py": 20,
+    "tests/cli/client/test_pub_sub.py": 19,
+    "tests/runtime/broker/test_process.py": 16,
+    "tests/runtime/fleet/test_network_up.py": 16,
+    "tests/runtime/test_kill.py": 12,
+    "tests/runtime/test_chaos.py": 12,
 }
 #: All files of this room share one process: it starts one Java, and a second one would compete with it.
 TOGETHER = "tests/spark"
