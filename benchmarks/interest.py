@@ -53,7 +53,7 @@ from veena.address import Address
 from veena.core.boundary.inputs_effects import ClientUp, Subscribe, Unsubscribe
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.broker import Broker
-from veena.core.topology.controllers import is_controller
+from veena.core.topology.controllers import controllers
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire import codec as wire
 from veena.core.wire.control import Connections, Frame, Heartbeat, Hello, Received
@@ -155,7 +155,7 @@ def cpu_ms(world: World) -> list[float]:
 
 def role(broker: Broker) -> str:
     """The highest unit that the broker is a controller of."""
-    return ROLES[max(level for level in range(len(ROLES)) if is_controller(broker.map, level))]
+    return ROLES[max(level for level in range(len(ROLES)) if broker.map.host in controllers(broker.map, level))]
 
 
 def footprint_kib(broker: Broker) -> float:

@@ -13,7 +13,8 @@ from veena.address import Unit
 from veena.core.boundary.settings import MILLISECOND_NS
 from veena.core.broker import Broker
 from veena.core.topology.connection import ABSENT
-from veena.core.topology.controllers import controllers, gatekeeper_records, is_controller, targets
+from veena.core.topology.controllers import controllers, targets
+from veena.core.topology.network_map import NetworkMap
 from veena.core.topology.paths import cheapest_paths
 from veena.core.wire.control import ConnectionRecord, Connections
 from veena.runtime.networks.file import Network, load_network
@@ -114,18 +115,28 @@ def test_spr_best_hop_is_the_vertex_next_to_the_host(fix5: Network) -> None:
     assert named(fix5, [paths[fix5.labels.unit("SSC-A.SC-2")].hop]) == ["SC-2"]
 
 
+def lower_links(network: NetworkMap, unit: Unit) -> list[Unit]:
+    """L_UL: neighbours of the same or a lower level."""
+    return [other for other in network.neighbours(unit) if len(other) >= len(unit)]
+
+
+def higher_links(network: NetworkMap, unit: Unit) -> list[Unit]:
+    """L_D: neighbours of a higher level."""
+    return [other for other in network.neighbours(unit) if len(other) < len(unit)]
+
+
 def test_links_by_direction(fix5: Network) -> None:
     """BNM-04..06, BNM-08: L_UL and L_D of SC-3, seen from 6; first steps from SSC-B (SPR-03)."""
     network = broker_at(fix5, AT).map
     unit = fix5.labels.unit
     assert network.host == unit(AT)
-    assert sorted(named(fix5, network.lower_links(unit("SSC-A.SC-3")))) == ["SC-2", "b"]
-    assert named(fix5, network.higher_links(unit("SSC-A.SC-3"))) == ["SSC-B"]
+    assert sorted(named(fix5, lower_links(network, unit("SSC-A.SC-3")))) == ["SC-2", "b"]
+    assert named(fix5, higher_links(network, unit("SSC-A.SC-3"))) == ["SSC-B"]
     assert network.neighbours(unit("SSC-A.SC-3"))[unit("SSC-A.SC-1.b")].cost == 3
     a, b = unit("SSC-A.SC-1.a"), unit("SSC-A.SC-1.b")
-    assert b in network.lower_links(a)
-    assert a in network.lower_links(b)
-    assert b not in network.higher_links(a)
+    assert b in lower_links(network, a)
+    assert a in lower_links(network, b)
+    assert b not in higher_links(network, a)
     steps = {short(fix5.labels.label(u)): e.cost for u, e in network.neighbours(unit("SSC-B")).items()}
     assert steps == {"a": 4, "SC-3": 5, "SSC-D": 6}
 
@@ -225,16 +236,27 @@ def _with_step(record: ConnectionRecord, step: int) -> ConnectionRecord:
     return ConnectionRecord(record.id, record.level, record.low, record.high, True, (1, step), record.high_cost)
 
 
+def gates(network: NetworkMap) -> dict[int, list[Unit]]:
+    """The levels at which the host is a gatekeeper, 0 always, and where its links of each level lead to."""
+    found: dict[int, list[Unit]] = {0: []}
+    for unit, edge in network.neighbours(network.host).items():
+        found.setdefault(edge.level, []).append(unit)
+    return found
+
+
+def is_controller(network: NetworkMap, level: int) -> bool:
+    return network.host in controllers(network, level)
+
+
 def test_gatekeepers_and_controllers(fix5: Network) -> None:
     """GKP-01..05, GPP-18, TOP-17: who holds which gates, and who was elected where nobody does."""
     world = converged(fix5)
     five = broker_at(fix5, "SSC-A.SC-1.c.5", world).map
-    records = gatekeeper_records(five)
-    assert [record.level for record in records] == [0, 2]
-    assert records[1].context == fix5.labels.unit("SSC-A")
-    assert named(fix5, list(records[1].connected)) == ["SC-2"]
+    assert sorted(gates(five)) == [0, 2]
+    assert five.own(3) == fix5.labels.unit("SSC-A"), "the context of a gatekeeper of level 2"
+    assert named(fix5, gates(five)[2]) == ["SC-2"]
     six = broker_at(fix5, AT, world).map
-    assert [record.level for record in gatekeeper_records(six)] == [0]
+    assert list(gates(six)) == [0]
     assert named(fix5, controllers(six, 1)) == ["c.4"]
     assert named(fix5, controllers(six, 2)) == ["c.5", "b"]
     assert named(fix5, controllers(six, 3)) == ["a", "SC-2", "SC-3"]
@@ -252,8 +274,8 @@ def test_every_unit_of_every_fixture_has_a_controller() -> None:
                 inside = [e.address for e in network.brokers if e.address[: len(unit)] == unit]
                 holders = [address for address in inside if is_controller(world.broker(address).map, level)]
                 assert holders, f"{network.labels.label(unit)} in {path.name} has no controller"
-                gates = [a for a in inside if any(r.level == level for r in gatekeeper_records(world.broker(a).map))]
-                assert holders == (gates or [min(inside)])
+                gatekeepers = [address for address in inside if level in gates(world.broker(address).map)]
+                assert holders == (gatekeepers or [min(inside)])
 
 
 def test_controllers_of_the_naradabrokering_example() -> None:

@@ -100,10 +100,6 @@ class InterestMap:
         known = self._table.digest(unit)
         return known.parts if known is not None and known.parts == parts else parts
 
-    def digest_parts(self) -> list[DigestPart]:
-        """What is asked of larger units, all together."""
-        return [test.part for tests in self._digests.values() for test in tests.values()]
-
     def state(self, now_ns: int) -> tuple[int, tuple[Unit, ...]]:
         """Something that is the same as long as every event has the same destinations."""
         return self.revision, self._table.doubted(now_ns)

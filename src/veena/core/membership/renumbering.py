@@ -127,9 +127,6 @@ class Renegotiation:
         now = self.resolve(home, learnt_ns)
         return [] if now == home else [Tell(client, ClientRenumber(client, home, now))]
 
-    def aliases(self) -> int:
-        return len(self._aliases)
-
     def _apply(
         self, frame: Renumber, sender: Address, neighbours: Iterable[Address], clients: Iterable[str], now_ns: int
     ) -> list[RenegotiationEffect]:

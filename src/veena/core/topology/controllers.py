@@ -15,31 +15,8 @@ vertices. Lateral links are left out (PPP-09, AMB-46).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from veena.address import Address, Unit
+from veena.address import Unit
 from veena.core.topology.network_map import NetworkMap
-
-
-@dataclass(frozen=True, slots=True)
-class Gatekeeper:
-    """A gatekeeper's record g^l(C^(l+1)): its level, the enclosing unit, and the units it leads to (GKP-04)."""
-
-    level: int
-    context: Unit
-    broker: Address
-    connected: tuple[Unit, ...]
-
-
-def gatekeeper_records(network: NetworkMap) -> list[Gatekeeper]:
-    """The host's own records, one for each level at which it has a link; level 0 always (GKP-02, GKP-05)."""
-    connected: dict[int, list[Unit]] = {0: []}
-    for unit, edge in network.neighbours(network.host).items():
-        connected.setdefault(edge.level, []).append(unit)
-    return [
-        Gatekeeper(level, network.own(level + 1) if level + 1 < network.levels else (), network.host, tuple(sorted(to)))
-        for level, to in sorted(connected.items())
-    ]
 
 
 def targets(network: NetworkMap, level: int) -> list[Unit]:
@@ -62,11 +39,6 @@ def controllers(network: NetworkMap, level: int) -> list[Unit]:
     if gates:
         return gates
     return [min(unit for unit in network.reachable() if unit[: len(own)] == own)]
-
-
-def is_controller(network: NetworkMap, level: int) -> bool:
-    """Whether the host itself is one of them."""
-    return network.host in controllers(network, level)
 
 
 def holders(network: NetworkMap, level: int) -> list[Unit]:

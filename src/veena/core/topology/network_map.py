@@ -133,14 +133,6 @@ class NetworkMap:
         """The edges at a vertex; empty for a unit that is not in the map."""
         return self._edges.get(unit, {})
 
-    def lower_links(self, unit: Unit) -> list[Unit]:
-        """L_UL: neighbours of the same or a lower level."""
-        return sorted(other for other in self.neighbours(unit) if len(other) >= len(unit))
-
-    def higher_links(self, unit: Unit) -> list[Unit]:
-        """L_D: neighbours of a higher level."""
-        return sorted(other for other in self.neighbours(unit) if len(other) < len(unit))
-
     def reachable(self) -> dict[Unit, None]:
         """The vertices from which a path leads down to the host, host first, in order of discovery.
 

@@ -7,10 +7,8 @@ headers by reading the matching section. Equal sections, their time apart, are r
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +22,7 @@ from veena.core.wire.event import NO_TTL, PRIORITY_MASK, PRIORITY_SHIFT, RELIABL
 from veena.core.wire.log_tables import COLUMNS, padded
 from veena.core.wire.section import BYTES, TIME_OFFSET, TIME_SIZE
 from veena.errors import RemoteProtocolError
+from veena.matching.base.engine import uncollected
 from veena.spark.log.tables import TABLES
 
 #: Spark's types as Arrow's.
@@ -91,7 +90,7 @@ class Batches:
     def batch(self, rows: int, sizes: Sequence[int], data: pa.Buffer) -> pa.RecordBatch:
         """The rows of one block; raise RemoteProtocolError where it is not what was asked for."""
         given = self._wrapped(rows, sizes, data)
-        with _uncollected():
+        with uncollected():
             return self._made_of(rows, given)
 
     def _made_of(self, rows: int, given: Columns) -> pa.RecordBatch:
@@ -168,19 +167,6 @@ def _read(data: bytes, rest: bytes) -> _Section:
         return (int.from_bytes(rest[:4], "big"), *_decode(rest[4:]))
     except (msgspec.DecodeError, IndexError, TypeError):
         return _NO_SECTION
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without Python's search for cycles: thousands of maps are made here, none is part of one, and looking through
-    them again and again takes as long as making them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _check_offsets(name: str, offsets: pa.Buffer, size: int) -> None:
