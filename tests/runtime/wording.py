@@ -67,7 +67,7 @@ def wording(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     if not found.is_plain:
         monkeypatch.setattr(Conversations, "tell", tell_in_one_word)
-        for module in ("conversation", "locator"):
+        for module in ("clients.conversation", "broker.locator"):
             monkeypatch.setattr(f"veena.runtime.{module}.encode", found.encode)
     yield found
     assert found.is_plain or found.replaced, "nothing was refused: this test shows nothing about codes"
