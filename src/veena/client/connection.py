@@ -113,7 +113,7 @@ class Connection:
                     raise RemoteProtocolError("the broker sent more than a welcome before it was asked for anything")
         except VeenaError as error:
             if isinstance(error, OtherVersion) and not self._welcome.done():
-                self._fail(Refused(f"{self.url}: {error}"))
+                self._fail(Refused(f"{self.url}: {error}", code=error.code))
             self.close(Farewell(RefusalCode.PROTOCOL, str(error)[:MAX_REASON]), str(error))
 
     def _greeted(self, frame: Frame) -> None:

@@ -112,6 +112,8 @@ class Session:
         self.on_attached: list[Callable[[], None]] = []
         #: Why no broker could be reached, by its URL.
         self.faults: dict[str, str] = {}
+        #: The code of the last broker that refused the client; None where none has since the client was attached.
+        self._refused: RefusalCode | None = None
         #: What the subscriptions have had that go with their session.
         self._memory = Memory()
         self._elsewhere: tuple[str, ...] = ()
@@ -159,7 +161,7 @@ class Session:
             raise self._error
         if not self._attached.is_set():
             told = "; ".join(self.faults.values()) or ", ".join(self._places.urls)
-            raise NotConnected(f"no broker let this client in within {timeout} seconds: {told}")
+            raise NotConnected(f"no broker let this client in within {timeout} seconds: {told}", code=self._refused)
 
     async def _keep(self) -> None:
         try:
@@ -168,6 +170,8 @@ class Session:
                 assert self.connection is not None
                 began = time.monotonic()
                 reason = await self.connection.wait_closed()
+                if self._error is not None:
+                    return  # the broker's last word was final
                 self._lived_s = time.monotonic() - began
                 if self._lived_s >= SHORT_LIFE_S:
                     self._delay_s = BACK_OFF_S
@@ -181,7 +185,7 @@ class Session:
 
     async def _attach_somewhere(self) -> None:
         redirections = 0
-        if self._lived_s < SHORT_LIFE_S and not self._elsewhere:
+        if self._lived_s < SHORT_LIFE_S:
             await self._back_off()
         while True:
             told, self._elsewhere = self._elsewhere, ()
@@ -196,8 +200,10 @@ class Session:
                         break
                 except NotConnected as error:
                     self.faults[url] = str(error)
+                    self._refused = error.code or self._refused
                 else:
                     self.faults.clear()
+                    self._refused = None
                     return
             if self._elsewhere:
                 continue
@@ -419,6 +425,8 @@ class Session:
             self.connection.heard_heartbeat(frame)
 
     def _heard_redirect(self, frame: TellRedirect) -> None:
+        if self.connection is None:  # as in `_heard_farewell`
+            raise RemoteProtocolError("the broker sent this client elsewhere behind its welcome")
         logger.info("sent to %s: %s", ", ".join(frame.urls), frame.reason)
         self._go(frame.urls, "sent elsewhere")
 
@@ -436,10 +444,12 @@ class Session:
         self.connection.close(Farewell(RefusalCode.BYE, "going elsewhere"), reason)
 
     def _heard_farewell(self, frame: Farewell | Goodbye) -> None:
-        assert self.connection is not None
+        connection = self.connection
+        if connection is None:  # the welcome has come, but `_attach` has not dealt with it yet
+            raise RemoteProtocolError(f"the broker ended the conversation with its welcome: {frame.reason}")
         if isinstance(frame, Farewell) and frame.why is RefusalCode.DENIED:
             self._end(AccessDenied(frame.reason))
-        self.connection.close(None, frame.reason)
+        connection.close(None, frame.reason)
 
     # --- the end ---
 

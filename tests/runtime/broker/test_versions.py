@@ -121,7 +121,7 @@ def test_a_broker_refuses_a_client_of_another_version(other: int) -> None:
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_client_gives_up_at_a_broker_of_another_version(other: int) -> None:
     """IOP-08: with the broker's words where it can read them, else with its own; it does not try again and again."""
-    said = f"client speaks versions {VERSION} to {VERSION}, this broker {other} to {other}: upgrade the older one"
+    said = f"the client speaks wire version {VERSION}, this broker wire version {other}: upgrade the older one"
     own = f"frame of wire version {other}; this side speaks wire version {VERSION}: upgrade the older one"
     #: A Farewell as another version might have it.
     strange = HEADER.pack(HEADER_SIZE + 2, other, 91, 0, 0) + b"\x91\xc0"
@@ -132,6 +132,7 @@ def test_a_client_gives_up_at_a_broker_of_another_version(other: int) -> None:
                 with pytest.raises(Refused) as caught:
                     await connect(url, client_id="c", timeout=PATIENCE_S).open()
                 assert reason in str(caught.value)
+                assert caught.value.code is RefusalCode.PROTOCOL, "whoever noticed it"
 
     run(scenario())
 

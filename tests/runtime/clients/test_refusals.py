@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -14,8 +14,10 @@ from tests.runtime.client_brokers import PATIENCE_S, QUICK, Site, bodies, nothin
 from tests.runtime.raw_client import attach
 from tests.runtime.wording import Wording
 from veena.client import Client, connect
-from veena.core.wire.client import AskSubscribe, ClientHello, Farewell, TellRefused
+from veena.core.wire.client import AskSubscribe, ClientHello, ClientWelcome, Farewell, TellRedirect, TellRefused
 from veena.core.wire.codec import Decoder, encode
+from veena.core.wire.control import Frame
+from veena.core.wire.header import VERSION
 from veena.errors import AccessDenied, NotConnected, Overloaded, RefusalCode, Refused, StoreError, VeenaError
 from veena.event import Event, EventId
 
@@ -188,8 +190,9 @@ def test_a_broker_that_may_let_others_in_is_passed_over(code: RefusalCode) -> No
         async with _closed_door(code) as url, Site() as site:
             async with connect([url, site.url], client_id="alice") as alice:
                 assert alice.broker == site.address
-            with pytest.raises(NotConnected, match="no broker let this client in"):
+            with pytest.raises(NotConnected, match="no broker let this client in") as caught:
                 await connect(url, client_id="bob", timeout=0.2).open()
+            assert caught.value.code is code
 
     run(scenario())
 
@@ -204,5 +207,60 @@ def test_who_is_not_let_in_for_good_gives_up(code: RefusalCode, error: type[Veen
                 await connect([url, site.url], client_id="alice").open()
             assert caught.value.code is code
             assert site.clients.statistics().attached == 0
+
+    run(scenario())
+
+
+@asynccontextmanager
+async def _open_door(last: Callable[[str], Frame]) -> AsyncIterator[tuple[str, list[float]]]:
+    """A broker that lets every client in and then says one thing more: its URL, and when clients came."""
+    came: list[float] = []
+
+    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.read(1 << 16)
+            came.append(asyncio.get_running_loop().time())
+            writer.write(encode(ClientWelcome(VERSION, 1, "~reply", "net", 4, 32, 1 << 20, (0, 0, 0, 0)), 0))
+            await reader.read(1 << 16)  # the client has the welcome: it says something
+            writer.write(encode(last(url), 0))
+            while await reader.read(1 << 16):
+                pass
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(welcome, "127.0.0.1", 0) as server:
+        url = f"veena://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield url, came
+
+
+def test_a_client_that_is_denied_after_its_welcome_gives_up() -> None:
+    """CLI-06: nothing in its program fails, and it does not attach again."""
+
+    async def scenario() -> None:
+        faults: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        async with _open_door(lambda _: Farewell(RefusalCode.DENIED, "taken from you")) as (url, came):
+            client = connect(url, client_id="alice")
+            await client.open()
+            await until(lambda: not client.is_connected)
+            with pytest.raises(AccessDenied, match="taken from you"):
+                await client.publish(topic="t", reliable=True)
+            await until(lambda: len(asyncio.all_tasks()) <= 2)  # this one and that of the server: nobody dials
+            assert len(came) == 1 and not faults
+            await client.close()
+
+    run(scenario())
+
+
+def test_a_broker_that_sends_clients_to_itself_is_asked_less_and_less_often() -> None:
+    """CLI-04: being sent elsewhere right after the welcome is no progress, so the client waits before it follows."""
+
+    async def scenario() -> None:
+        async with _open_door(lambda url: TellRedirect((url,), "there")) as (url, came):
+            async with connect(url, client_id="alice"):
+                await until(lambda: len(came) == 7)
+            assert came[6] - came[5] > 2 * (came[1] - came[0]), "each wait is twice as long, but for chance"
 
     run(scenario())

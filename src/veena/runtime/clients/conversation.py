@@ -44,7 +44,7 @@ from veena.core.wire.codec import Decoder, encode
 from veena.core.wire.control import MAX_RANGES, MAX_REASON, Frame
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.core.wire.event_id import Place
-from veena.core.wire.header import VERSION, VERSION_LOW
+from veena.core.wire.header import VERSION, VERSION_LOW, spoken
 from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocolError, VeenaError
 from veena.event import EventId
 from veena.runtime.access.access_events import AccessEvents, Action
@@ -308,8 +308,8 @@ class Conversation:
         self._hello = hello
         if not hello.version_low <= VERSION or not hello.version_high >= VERSION_LOW:
             raise RemoteProtocolError(
-                f"client speaks versions {hello.version_low} to {hello.version_high}, this broker {VERSION_LOW} to"
-                f" {VERSION}: upgrade the older one"
+                f"the client speaks {spoken(hello.version_low, hello.version_high)}, this broker"
+                f" {spoken(VERSION_LOW, VERSION)}: upgrade the older one"
             )
         house = self.house
         if house.elsewhere is not None:
