@@ -16,7 +16,7 @@ from veena.core.wire import control as frames
 from veena.core.wire.control import Connections, Done, Frame, Goodbye, Heartbeat, Hello
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.core.wire.header import EVENT, HEADER, HEADER_SIZE, MAX_CONTROL_FRAME, MAX_DATAGRAM, MAX_FRAME, VERSION
-from veena.errors import LocalProtocolError, RemoteProtocolError
+from veena.errors import LocalProtocolError, OtherVersion, RemoteProtocolError
 from veena.event import Event, EventId
 
 CODEC = EventCodec(4, 32)
@@ -279,3 +279,12 @@ def test_numbered_events_survive_msgpack_of_their_neighbours() -> None:
     assert [type(frame) for _, frame in got] == [Heartbeat, EventFrame, Heartbeat, EventFrame]
     last = got[-1][1]
     assert isinstance(last, EventFrame) and last.event() == MANY_FRAMES[2]
+
+
+def test_another_protocol_is_not_taken_for_another_version() -> None:
+    """FLT-09: whoever dialled a web server is asked for its URL, not told to upgrade."""
+    with pytest.raises(RemoteProtocolError, match="is the URL right") as caught:
+        wire.Decoder().feed(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert not isinstance(caught.value, OtherVersion)
+    with pytest.raises(OtherVersion, match=f"version 9; .*version {VERSION}"):
+        wire.Decoder().feed(HEADER.pack(HEADER_SIZE, 9, 200, 0, 0))

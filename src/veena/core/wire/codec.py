@@ -92,6 +92,7 @@ from veena.core.wire.header import (
     MAX_CONTROL_FRAME,
     MAX_DATAGRAM,
     MAX_EVENT_DATAGRAM,
+    MAX_FRAME,
     VERSION,
     VERSION_LOW,
     explain,
@@ -458,6 +459,8 @@ def agreed_version(mine: Hello, theirs: Hello) -> int:
 def _check_header(length: int, version: int, kind: int, limit: int) -> None:
     """Raise what is wrong with a header, if something is."""
     if not VERSION_LOW <= version <= VERSION and kind not in OF_ANY_VERSION:
+        if not HEADER_SIZE <= length <= MAX_FRAME:  # such as the first bytes of an answer by HTTP
+            raise RemoteProtocolError(f"{length} as a frame's length, which no version of Veena has: is the URL right?")
         raise _other_version(version)
     if not limit:
         raise RemoteProtocolError(f"frame of kind {kind}: there is no such kind in version {version}")
