@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## 22 brokers as processes with 102 clients, then a bad day in the simulator
 	$(BIN)/veena demo --once --out out/demo
 
-test: setup ## the tests: every property at least once, within 12 minutes on 2 cores
+test: setup ## the tests: every property at least once, 16 minutes on 2 cores
 	$(BIN)/python tools/browser.py
 	$(BIN)/python -m pytest -n $(JOBS)
 

@@ -17,7 +17,9 @@ from tests.runtime.store_desk import entry
 from tests.runtime.streams import Ears, until
 from veena.core.boundary.inputs_effects import Input
 from veena.core.boundary.stored import Identity
-from veena.core.wire.client import TellAccepted, TellRedirect
+from veena.core.wire.client import ClientHello, TellAccepted, TellRedirect
+from veena.core.wire.codec import encode
+from veena.core.wire.header import VERSION
 from veena.errors import ConfigError, StoreError
 from veena.runtime.broker.node import Node
 from veena.runtime.config.reader import parse_config
@@ -248,3 +250,24 @@ def test_reload_changes_limits_and_names_what_it_cannot_change() -> None:
         await node.stop()
 
     asyncio.run(run())
+
+
+def test_a_peer_that_does_not_read_is_no_reason_to_stay() -> None:
+    """FLT-09: when a broker has stopped, none of its connections is left, whatever their peers do."""
+
+    async def scenario() -> None:
+        node = Node(config("one", "0.0.0.0"))
+        await node.start()
+        url = parse_url(node.urls[0])
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(encode(ClientHello(VERSION, VERSION, "mute"), 0))
+        await reader.read(1)
+        (who,) = node.clients.sessions.values()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        who.stream.write((bytes(8 << 20),))  # more than the sockets between the two take
+        assert who.stream.waiting
+        await node.stop(drain_s=0.1)
+        assert not node._entrance.statistics().connections
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))

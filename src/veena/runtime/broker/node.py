@@ -441,6 +441,9 @@ class Node:
         if self._driver is not None:
             await self._driver.stop()
             await _until(lambda: not self._entrance.statistics().connections, LAST_WORDS_S)
+        # A peer that takes nothing any more would hold its connection beyond the end of the event loop.
+        self._entrance.abort("this broker has stopped")
+        await asyncio.sleep(0)  # the loop tells the streams in its next turn
         if self._tables is not None:
             await asyncio.to_thread(self._tables.close)
         if self._store is not None:
