@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +53,12 @@ settings.load_profile("patient")
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda number, frame: None)
+
+
+# Every Spark that a test starts is small and lives for seconds, as a child of a child too (`veena demo`, the README's
+# program): Java compiles fast rather than well, and `spark-defaults.conf` switches off what pays on large data alone.
+os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "spark" / "settings")
 
 
 # --- several processes ---

@@ -53,7 +53,7 @@ def inside(world: World, unit: Unit) -> set[Address]:
     return {address for address in world.nodes if contains(unit, address)}
 
 
-@pytest.fixture(scope="module", params=few([300, 1000]))
+@pytest.fixture(scope="module", params=few([100, 300, 1000]))
 def large(request: pytest.FixtureRequest) -> World:
     """A generated network at rest. Tests leave it as they found it."""
     return converged(generate(request.param, seed=1))

@@ -34,12 +34,9 @@ ENGINES = ("topic", "integer", "tags", "selector", "constraint", "xpath")
 PROFILES, EVENTS = 60, 60
 #: What is archived.
 KEPT = ("events",)
-#: Plans of small jobs as they are, and Java that starts fast.
+#: Few tasks, executors whose Java starts fast, and no task before both workers are there.
 QUICK = {
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",

@@ -14,15 +14,8 @@ from veena.spark.launch.session import session
 def spark() -> Iterator[SparkSession]:
     """`local[2]` with little memory and few shuffle partitions; make no other session in a test process.
 
-    The settings make small jobs of a short life cheap: plans are run as they are, and Java compiles fast rather than
-    well. No result depends on them.
+    `settings/spark-defaults.conf` and `tests/conftest.py` have the other settings that make small jobs cheap.
     """
-    quick = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
-    running = session("local[2]", app="veena-tests", memory="1g", conf=quick)
+    running = session("local[2]", app="veena-tests", memory="1g", conf={"spark.sql.shuffle.partitions": "2"})
     yield running
     running.stop()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,17 @@ ROUTERS: dict[type[Router], tuple[int, ...]] = {
 }
 
 
+@cache
+def harmless_in_the_ring(seed: int) -> bool:
+    """Whether the same ring loses nothing when the router is planted that every broker has."""
+    return not lost(ring_stress(seed, with_router(Router)))
+
+
+@cache
+def harmless_to_maps(seed: int) -> bool:
+    return maps_only(seed, with_table(ConnectionTable), sparing).is_sound
+
+
 def ring_stress(seed: int, make_broker: MakeBroker = Broker) -> Report:
     """A ring of six with one chord whose links fail all the time, events on their way at every moment: a second a run.
 
@@ -207,7 +219,7 @@ def test_a_planted_bug_is_found(table: type[ConnectionTable]) -> None:
     caught = (seed for seed in CANARIES[table] if not maps_only(seed, with_table(table), sparing).is_sound)
     seed = next(caught, None)
     assert seed is not None
-    assert maps_only(seed, with_table(ConnectionTable), sparing).is_sound, "the planting itself is harmless"
+    assert harmless_to_maps(seed), "the planting itself is harmless"
 
 
 def maps_only(
@@ -235,7 +247,7 @@ def test_a_simplified_rule_of_routing_is_found(router: type[Router]) -> None:
     caught = (seed for seed in ROUTERS[router] if lost(ring_stress(seed, with_router(router))))
     seed = next(caught, None)
     assert seed is not None
-    assert not lost(ring_stress(seed, with_router(Router))), "the planting itself is harmless"
+    assert harmless_in_the_ring(seed), "the planting itself is harmless"
 
 
 def lost(report: Report) -> bool:

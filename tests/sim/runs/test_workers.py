@@ -14,6 +14,7 @@ import pytest
 
 from tests.runtime.processes import Started, is_alive, until
 from tests.runtime.processes import veena as started
+from tests.tiers import few
 from veena.sim.runs.soak import soak
 from veena.sim.runs.workers import worker_pool
 
@@ -54,7 +55,7 @@ def at_work(command: Started, strays: list[int]) -> None:
     until(lambda: all(cpu_s(pid) > BUSY_S for pid in strays))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", few([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
 def test_workers_end_with_a_soak_however_it_is_ended(number: int, strays: list[int]) -> None:
     with started(*COMMANDS["soak"]) as command:
         at_work(command, strays)
@@ -71,7 +72,7 @@ def test_workers_end_at_ctrl_c_in_a_terminal_which_tells_them_too(tmp_path: Path
     assert "Traceback" not in (tmp_path / "errors").read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", few([signal.SIGTERM, signal.SIGKILL]))
 def test_workers_end_with_questions_to_simulated_runs(number: int, strays: list[int]) -> None:
     with started(*COMMANDS["explain"]) as command:
         at_work(command, strays)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veena.cli.completion import toml_files
 from veena.cli.demo import collaboratory as demo_collaboratory
 from veena.errors import ConfigError
 
@@ -31,6 +32,10 @@ def demo(
     once: Annotated[bool, typer.Option("--once", help="Run once and leave the report in --out.")] = True,
     out: Annotated[Path, typer.Option("--out", help="The folder for the report.")] = Path("out/demo"),
     events: Annotated[int, typer.Option(min=1, help="Events at each match rate.")] = 100,
+    file: Annotated[
+        Path | None,
+        typer.Option("--network", help="A network file instead of the 22 brokers.", autocompletion=toml_files),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """22 broker processes and 102 clients, each delivery checked, archived and audited on Spark; then a bad day."""
@@ -40,7 +45,7 @@ def demo(
 
     from veena.cli.demo import pipeline as demo_pipeline
     from veena.cli.demo.report import draw_latency, page, show, summary
-    from veena.runtime.networks.file import dump_network
+    from veena.runtime.networks.file import dump_network, load_network
     from veena.sim.networks.drawing import draw_svg
     from veena.sim.runs.story import tell
 
@@ -49,7 +54,7 @@ def demo(
     except OSError as error:
         raise ConfigError("--out", str(out), f"cannot be made ({error.strerror})", "name another folder") from None
     _clear(out)
-    network, start, end = _network()
+    network, start, end = _network() if file is None else _ends(load_network(file, connected=True))
     with Console(stderr=True).status("starting") as status:
         rates, clients, rows = asyncio.run(_live(network, out, (start, end), events, status.update))
         past = demo_pipeline.look_back(out / "archive", rows, out, status.update) if rows else None
@@ -113,5 +118,9 @@ def _network() -> tuple[Network, tuple[int, ...], tuple[int, ...]]:
     if NETWORK.exists():
         network = load_network(NETWORK, connected=True)
         return network, network.labels.unit("SSC-B.SC-5.h.22"), network.labels.unit("SSC-B.SC-6.m.10")
-    network = generate(22, seed=1)
+    return _ends(generate(22, seed=1))
+
+
+def _ends(network: Network) -> tuple[Network, tuple[int, ...], tuple[int, ...]]:
+    """The network, the broker of its publisher, and that of the subscriber whose deliveries are measured."""
     return network, network.brokers[0].address, network.brokers[-1].address
