@@ -151,7 +151,13 @@ def test_clients_are_not_held_to_rates_contents_or_numbers() -> None:
     waits for one of them from filling a broker, and each can be raised."""
     limits = Limits()
     assert limits.events_per_second == limits.bytes_per_second == 0, "no rate"
-    highest = Limits(subscriptions=limits.subscriptions, connections=1 << 20, unaccepted=1 << 20, queue_bytes=64 << 20)
+    highest = Limits(
+        control_per_second=0,
+        subscriptions=limits.subscriptions,
+        connections=1 << 20,
+        unaccepted=1 << 20,
+        queue_bytes=64 << 20,
+    )
     assert highest.faults() == []
 
 

@@ -28,7 +28,7 @@ class RawClient:
         self.client_id, self.incarnation = "", 0
         self.codec = EventCodec(levels, 32)
         self.decoder = Decoder(self.codec)
-        self._published = 0
+        self.published = 0
 
     def say(self, *frames: Frame) -> None:
         self.stream.write([encode(frame, 0) for frame in frames])
@@ -49,8 +49,8 @@ class RawClient:
         await until(lambda: any(isinstance(f, TellActive) and f.level == self.codec.levels for f in self.frames))
 
     def publish(self, topic: str, body: bytes) -> None:
-        self._published += 1
-        event_id = EventId(self.client_id, self.incarnation, 1, self._published)
+        self.published += 1
+        event_id = EventId(self.client_id, self.incarnation, 1, self.published)
         event = Event(topic=topic, body=body, event_id=event_id)
         self.stream.write([self.codec.encode_event(event, 0, reliable=True)])
 
@@ -70,7 +70,7 @@ class RawClient:
         return next(frame for frame in self.frames if isinstance(frame, kind))
 
 
-async def attach(url: str, client_id: str, levels: int = 4) -> RawClient:
+async def attach(url: str, client_id: str, levels: int = 4, token: str = "") -> RawClient:
     made: list[RawClient] = []
 
     def accept(stream: Stream) -> RawClient:
@@ -78,6 +78,6 @@ async def attach(url: str, client_id: str, levels: int = 4) -> RawClient:
         return made[0]
 
     await connect(parse_url(url), accept)
-    made[0].say(ClientHello(VERSION_LOW, VERSION, client_id))
+    made[0].say(ClientHello(VERSION_LOW, VERSION, client_id, token=token))
     made[0].client_id, made[0].incarnation = client_id, (await made[0].wait(ClientWelcome)).incarnation
     return made[0]

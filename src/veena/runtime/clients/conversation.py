@@ -2,8 +2,9 @@
 
     greeting --hello--> checking --welcome--> attached --farewell, fault, silence--> over
 
-Nothing is read while a client's password is checked, while it has used up its rate, or while it does not read what it
-is sent: so what waits for anybody is bounded, and the transport slows down whoever causes it.
+Nothing is read while a client's password is checked, while its user has used up a rate, while a part of the last read
+waits for its turn (`pace`), or while it does not read what it is sent: so what waits for anybody is bounded, and the
+transport slows down whoever causes it.
 
 A fault costs a client its conversation, with a frame that says what was wrong; nobody else notices. What it may not do,
 or what is wrong in itself (a constraint, an event), costs a refusal.
@@ -48,9 +49,10 @@ from veena.core.wire.header import VERSION, VERSION_LOW, spoken
 from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocolError, VeenaError
 from veena.event import EventId
 from veena.runtime.access.access_events import AccessEvents, Action
-from veena.runtime.access.limits import Bucket, Limits
+from veena.runtime.access.limits import Limits, UserRates
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
+from veena.runtime.clients.pace import Pace
 from veena.runtime.clients.staging import Incoming, Staging
 from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
@@ -113,6 +115,7 @@ class House(Protocol):
     codec: EventCodec
     sessions: dict[int, Conversation]
     by_principal: dict[str, int]
+    rates: UserRates
     elsewhere: tuple[str, ...] | None
     reports: dict[str, Callable[[], bytes]]
     label_of: Callable[[Unit], str | None]
@@ -187,7 +190,7 @@ class Conversation:
         self._clogs: set[str] = set()
         self._waiting = 0
         self._progress = 0.0
-        self._buckets: tuple[Bucket | None, Bucket | None] = (None, None)
+        self._pace = Pace()
         self.subscriptions = Subscribed()
         #: What went over its connection, and how far away it is.
         self.traffic = Traffic()
@@ -210,23 +213,30 @@ class Conversation:
     def received(self, data: Bytes) -> None:
         if self._is_over:
             return
-        house = self.house
         self.traffic.bytes_in += len(data)
+        if "rate" in self._holds:  # it was read before the transport could stop
+            self._pace.late += data
+        else:
+            self._deal(data if isinstance(data, bytes) else bytes(data))
+
+    def _deal(self, data: bytes) -> None:
+        """Deal with a read, and before it with what waits of the last one, as far as its turn goes."""
+        house, pace = self.house, self._pace
         house.begin()
         try:
-            frames = self._decoder.feed_bursts(data if isinstance(data, bytes) else bytes(data))
-            events = (len(frames) == 1 and self._handlers.publish_again(self, frames[0])) or self._take(frames)
-            if frames and not self.has_ended():
+            frames: Sequence[Frame | EventBurst] = self._decoder.feed_bursts(data) if data else ()
+            is_alone = len(frames) == 1 and not pace.rest
+            events = self._handlers.publish_again(self, frames[0]) if is_alone else 0
+            if not events:
+                frames = pace.turn(frames)
+                events = self._take(frames)
+            if frames and not self._is_over:
                 self._heard = house.clock()
                 self.traffic.published += events
-                if events and self._buckets != (None, None):
-                    self._spend(events, len(data))
-        except RemoteProtocolError as error:
-            house.at_fault += 1
-            self.end(RefusalCode.PROTOCOL, error.reply)
+                self._wait_if_fast(events, len(data))
         except VeenaError as error:
             house.at_fault += 1
-            self.end(RefusalCode.PROTOCOL, str(error))
+            self.end(RefusalCode.PROTOCOL, error.reply if isinstance(error, RemoteProtocolError) else str(error))
         finally:
             house.finish()
 
@@ -354,10 +364,6 @@ class Conversation:
         self.category = principal.category
         self._patience = MISSED_HEARTBEATS * hello.heartbeat_ms / 1000
         self._heard = now = house.clock()
-        self._buckets = (
-            Bucket(limits.events_per_second, now) if limits.events_per_second else None,
-            Bucket(limits.bytes_per_second, now) if limits.bytes_per_second else None,
-        )
         if self._decoder.buffered:
             raise RemoteProtocolError("half a frame behind the ClientHello: wait for the welcome")
         longest = min(limits.max_frame, house.settings.max_frame)
@@ -365,20 +371,16 @@ class Conversation:
         self.session = house.driver.new_session()
         house.sessions[self.session] = self
         house.by_principal[principal.name] = count + 1
+        self._pace.rates = house.rates.enter(principal.name, limits, now)
         attributes = dict(hello.attributes)
         if principal.clearances is not None:
             attributes["clearances"] = ",".join(principal.clearances)
         house.driver.give(
             ClientUp(
-                self.session,
-                hello.client_id,
-                had_of(hello.had),
-                frozenset(shown(hello.skips)),
-                hello.reachable,
-                attributes,
-                hello.slow,
+                self.session, hello.client_id, had_of(hello.had), frozenset(shown(hello.skips)), hello.reachable,
+                attributes, hello.slow,
             )
-        )
+        )  # fmt: skip
 
     def welcomed(self, effect: Welcome) -> None:
         house, settings = self.house, self.house.settings
@@ -567,8 +569,12 @@ class Conversation:
     def _release(self, why: str) -> None:
         if why in self._holds:
             self._holds.discard(why)
+            if self._holds or self._is_over:
+                return
+            self._heard = self.house.clock()
+            if self._pace.waits:
+                self._deal(self._pace.take_late())
             if not self._holds and not self._is_over:
-                self._heard = self.house.clock()
                 self.stream.resume()
 
     def clog(self, why: str) -> None:
@@ -582,11 +588,11 @@ class Conversation:
             if not self._clogs and self.session and not self._is_over:
                 self.house.later(SessionClear(self.session))
 
-    def _spend(self, events: int, size: int) -> None:
-        """Take tokens for a read; if there are too few, read no more until there are."""
-        now = self.house.clock()
-        waits = [bucket.take(count, now) for bucket, count in zip(self._buckets, (events, size), strict=True) if bucket]
-        longest = max(waits, default=0.0)
-        if longest > 0:
+    def _wait_if_fast(self, events: int, size: int) -> None:
+        """Read no more where the user has used up a rate, or where a part of this read waits for its turn."""
+        wait, rate = self._pace.wait_s(events, size, self.house.clock())
+        if wait is not None:
+            if rate:
+                self.house.log.noise("a user is slowed down", level=logging.INFO, client=self.name, rate=rate)
             self._hold("rate")
-            asyncio.get_running_loop().call_later(longest, self._release, "rate")
+            asyncio.get_running_loop().call_later(wait, self._release, "rate")

@@ -67,6 +67,7 @@ from veena.core.wire.event import (
 )
 from veena.errors import RefusalCode
 from veena.runtime.access.access_events import AccessEvents
+from veena.runtime.access.limits import UserRates
 from veena.runtime.access.users import Users
 from veena.runtime.clients.conversation import Conversation, Gives, Tables
 from veena.runtime.clients.explain import TELLS
@@ -101,6 +102,10 @@ class ConversationStatistics:
     #: Who came in and what was refused: as often as others were told of it, and as often as that was too much.
     access_told: int = 0
     access_untold: int = 0
+    #: How often a user's reading had to wait for a rate: of events, of bytes, of control frames.
+    slowed_events: int = 0
+    slowed_bytes: int = 0
+    slowed_control: int = 0
 
 
 @lru_cache(maxsize=1024)
@@ -133,6 +138,7 @@ class Conversations:
         self.everybody: dict[int, Conversation] = {}
         #: Sessions by the name of who was let in.
         self.by_principal: dict[str, int] = {}
+        self.rates = UserRates()
         #: Where clients are sent instead, while this broker is being emptied.
         self.elsewhere: tuple[str, ...] | None = None
         #: What this broker says of itself when asked, as JSON; and the names of units, where there is a network file.
@@ -249,6 +255,7 @@ class Conversations:
             self._withheld,
             0 if self.access is None else self.access.told,
             0 if self.access is None else self.access.untold,
+            *(self.rates.slowed[kind] for kind in ("events", "bytes", "control")),
         )
 
     # --- events ---
@@ -374,6 +381,7 @@ class Conversations:
         if self.tables is not None:
             self.tables.left(who)
         if self.sessions.pop(who.session, None) is not None:
+            self.rates.leave(who.principal_name, self.clock())
             left = self.by_principal[who.principal_name] - 1
             if left:
                 self.by_principal[who.principal_name] = left

@@ -1,0 +1,98 @@
+"""How much control work a client's frames are, and the part of a read that waits for its turn.
+
+What a frame costs its broker differs by orders of magnitude, so each kind has a weight; the user's rate
+(`control_per_second` of `access.limits`) is in these units. A read may bring thousands of control frames. Of one read a
+conversation deals with `TURN` units in a turn of the event loop, and with no more than its user's rate allows; the rest
+waits, in its order, and nothing more is read meanwhile. So what one client sends holds up nobody else.
+
+Rejected: refusing what is too fast. A client that floods by mistake would lose subscriptions that it believes it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.client import (
+    AskAdvertise,
+    AskForget,
+    AskQuery,
+    AskSubscribe,
+    AskUnsubscribe,
+    AskWatch,
+    AskWithdraw,
+)
+from veena.core.wire.control import Frame
+from veena.runtime.access.limits import Rates
+
+#: Units of control work in one turn of the loop: 32 subscriptions, some milliseconds.
+TURN = 320
+#: The weights that are not 1, in units of about 5 microseconds. A subscription changes what other brokers are told; an
+#: offer is written to disk and sent to the controllers of its realm; a question is asked of all of them.
+WEIGHTS: dict[type[Frame], int] = {
+    AskSubscribe: 10,
+    AskUnsubscribe: 10,
+    AskForget: 20,
+    AskWatch: 4,
+    AskAdvertise: 40,
+    AskWithdraw: 20,
+    AskQuery: 100,
+}
+#: All other frames: acknowledgements of up to 256 events, requests, heartbeats, reads of the log (which have limits of
+#: their own).
+OTHERWISE = 1
+
+
+def weight(frame: Frame) -> int:
+    """How much control work a frame is."""
+    return WEIGHTS.get(type(frame), OTHERWISE)
+
+
+class Pace:
+    """How fast one conversation goes on: by turns, and by its user's rates once it is attached."""
+
+    def __init__(self) -> None:
+        #: What of the last read waits, in its order.
+        self.rest: list[Frame | EventBurst] = []
+        #: What came behind it, because the transport had read it before it was told to stop.
+        self.late = bytearray()
+        #: None before the client is attached: a greeting is one frame.
+        self.rates: Rates | None = None
+        self._work = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether something that was read is not dealt with yet."""
+        return bool(self.rest or self.late)
+
+    def take_late(self) -> bytes:
+        late, self.late = bytes(self.late), bytearray()
+        return late
+
+    def turn(self, frames: Sequence[Frame | EventBurst]) -> Sequence[Frame | EventBurst]:
+        """What is dealt with at once of what waits and of these; the rest waits.
+
+        Events cost no control work. They keep their place between the frames around them.
+        """
+        if self.rest:
+            frames, self.rest = [*self.rest, *frames], []
+        self._work = 0
+        for at, frame in enumerate(frames):
+            if type(frame) is EventBurst:
+                continue
+            assert isinstance(frame, Frame)
+            self._work += weight(frame)
+            if self._work >= TURN:
+                self.rest = list(frames[at + 1 :])
+                return frames[: at + 1]
+        return frames
+
+    def wait_s(self, events: int, size: int, now: float) -> tuple[float | None, str]:
+        """Take the tokens of a turn. How long nothing more is dealt with: not at all (None), until the next turn of the
+        loop (0), or until there are tokens again; and the rate that there are too few of."""
+        work, self._work = self._work, 0
+        if self.rates is not None and (work or self.rates.counts_all):
+            wait, why = self.rates.take(events, size, work, now)
+            if wait > 0:
+                return wait, why
+        return (0.0 if self.rest else None), ""
