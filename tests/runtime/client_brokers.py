@@ -142,7 +142,7 @@ class Site:
             self.streams.append(stream)
             return entrance.accept(stream)
 
-        self._server = await listen(parse_url(self.url), accept, self.secrets)
+        self._server = await listen(parse_url(self.url), accept, self.secrets, entrance.strangers)
         self.url = str(self._server.url)
         self.peer = self.kept.submit_for(lives)
         disk = deepcopy(self.kept.disk)

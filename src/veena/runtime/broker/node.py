@@ -246,7 +246,7 @@ class Node:
 
     async def _listen(self, url: Url, secrets: Secrets) -> Server:
         try:
-            return await listen(url, self._entrance.accept, secrets)
+            return await listen(url, self._entrance.accept, secrets, self._entrance.strangers)
         except OSError as error:
             reason = f"cannot be listened on ({error.strerror or error})"
             remedy = "stop who listens there, or choose another port; port 0 picks a free one"
@@ -322,6 +322,7 @@ class Node:
             (taken if (section, key) in RELOADABLE else left).append(f"[{section}] {key}")
         limits = new.tables.limits
         self._limits.connections, self._limits.unidentified = limits.connections, limits.unidentified
+        self._limits.unidentified_bytes = limits.unidentified_bytes
         self._limits.identify_s = limits.identify_s
         users, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
         try:

@@ -51,6 +51,8 @@ class EntranceLimits:
     identify_s: float = 10.0
     #: Strangers at once; with the next one the oldest has to go.
     unidentified: int = 2048
+    #: Bytes that they may have the broker hold, unfinished handshakes included; beyond them the oldest has to go too.
+    unidentified_bytes: int = 64 << 20
     #: Connections at once, whoever they are.
     connections: int = 20_000
 
@@ -139,6 +141,9 @@ class AuthSection(_Section, frozen=True):
 class LimitsSection(_Section, frozen=True):
     connections: Count = 20_000
     unidentified: Count = 2048
+    #: What connections may have this broker hold that have not said who they are: a client's first frame is at most
+    #: half a MiB, and an unfinished handshake of TLS takes 48 KiB.
+    unidentified_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 40)] = 64 << 20
     identify_s: Seconds = 10.0
     frame_bytes: Annotated[int, msgspec.Meta(ge=1024, le=MAX_FRAME)] = DEFAULT_MAX_FRAME
     open_events: Count = 100_000
@@ -202,6 +207,7 @@ RELOADABLE = (
     ("log", "format"),
     ("limits", "connections"),
     ("limits", "unidentified"),
+    ("limits", "unidentified_bytes"),
     ("limits", "identify_s"),
     ("limits", "client"),
     ("auth", "users_file"),
@@ -307,7 +313,7 @@ class Config:
 
     def entrance_limits(self) -> EntranceLimits:
         limits = self.tables.limits
-        return EntranceLimits(limits.identify_s, limits.unidentified, limits.connections)
+        return EntranceLimits(limits.identify_s, limits.unidentified, limits.unidentified_bytes, limits.connections)
 
 
 class ConfigFaults(ConfigError):
