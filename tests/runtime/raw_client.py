@@ -70,8 +70,15 @@ class RawClient:
         return next(frame for frame in self.frames if isinstance(frame, kind))
 
 
-async def attach(url: str, client_id: str, levels: int = 4, secrets: Secrets = NO_SECRETS, **shown: str) -> RawClient:
-    """Attach to a broker; `shown` is what of the hello tells who this is."""
+async def attach(
+    url: str,
+    client_id: str,
+    levels: int = 4,
+    secrets: Secrets = NO_SECRETS,
+    user: str = "",
+    password: str = "",
+    token: str = "",
+) -> RawClient:
     made: list[RawClient] = []
 
     def accept(stream: Stream) -> RawClient:
@@ -79,6 +86,6 @@ async def attach(url: str, client_id: str, levels: int = 4, secrets: Secrets = N
         return made[0]
 
     await connect(parse_url(url), accept, secrets)
-    made[0].say(ClientHello(VERSION_LOW, VERSION, client_id, **shown))
+    made[0].say(ClientHello(VERSION_LOW, VERSION, client_id, user, password, token))
     made[0].client_id, made[0].incarnation = client_id, (await made[0].wait(ClientWelcome)).incarnation
     return made[0]

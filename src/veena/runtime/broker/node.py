@@ -42,6 +42,7 @@ from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
 from veena.runtime.config.schema import RELOADABLE, Config, changes
+from veena.runtime.logging.audit import NO_AUDIT, AuditLog
 from veena.runtime.logging.logs import Log, memory_bytes
 from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
@@ -82,6 +83,7 @@ class Node:
         self._tables: LogService | None = None
         self._releaser: Releaser | None = None
         self._http: HttpServer | None = None
+        self._audit: AuditLog | None = None
         self._is_draining = False
         self._changed = asyncio.Event()
 
@@ -127,6 +129,7 @@ class Node:
         try:
             secrets = self._secrets = self.config.secrets()
             users = self._load_users()
+            self._audit = self._open_audit()
             disk = await self._open_store()
             for text in self.config.listen:
                 self._servers.append(await self._listen(parse_url(text), secrets))
@@ -148,6 +151,7 @@ class Node:
             driver.on_restart = self._fail
             clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
             self._clients = clients
+            clients.audit = clients.log_ins.audit = driver.links.audit = self._audit
             self._clients.batches = driver.recorder is None
             self._clients.label_of = self._label_of
             if self.config.tables.auth.tell:
@@ -175,6 +179,7 @@ class Node:
         self._entrance.open()
         self.locator.start()
         driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
+        self._note("broker started", urls=",".join(self.urls))
         self.log.info(
             "broker started",
             name=self.config.name,
@@ -187,6 +192,32 @@ class Node:
         limits = self.config.tables.limits.client
         path = self.config.path(self.config.tables.auth.users_file)
         return Users(limits=limits) if path is None else load_users(path, limits)
+
+    def _open_audit(self) -> AuditLog | None:
+        section = self.config.tables.audit
+        path = self.config.path(section.file)
+        if path is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def trouble(told: str | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._audit_trouble, told)
+
+        return AuditLog(
+            path, broker=self.config.name, max_bytes=section.max_bytes, files=section.files, on_trouble=trouble
+        )
+
+    def _audit_trouble(self, told: str | None) -> None:
+        if told is None:
+            self.log.info("the audit log can be written again")
+        else:
+            self.log.error("the audit log cannot be written: lines wait in memory, then they are lost", reason=told)
+
+    def _note(self, kind: str, **fields: str | int | None) -> None:
+        """A line of the audit log, if there is one."""
+        if self._audit is not None:
+            self._audit.note(kind, **fields)
 
     async def _open_store(self) -> Disk:
         """What this broker remembers, under the address of its configuration."""
@@ -312,7 +343,8 @@ class Node:
             return "starting"
         if self._is_draining:
             return "stopping"
-        return self.store.statistics().trouble
+        audit = None if self._audit is None else self._audit.statistics().trouble
+        return self.store.statistics().trouble or (audit and f"the audit log cannot be written: {audit}")
 
     def reload(self, new: Config) -> tuple[list[str], list[str]]:
         """Take over what may change; what was taken over, and what needs a restart."""
@@ -327,11 +359,10 @@ class Node:
         users, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
         try:
             # The file itself may have changed while its name has not.
-            self.clients.users, before = self._load_users(), self.clients.users
+            self.clients.users = self._load_users()
         except ConfigError:
             self.config = users
             raise
-        before.close()
         self.config = self.config.with_network_of(new)
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.driver.links.trust = self.config.trust()
@@ -370,6 +401,7 @@ class Node:
             self.tables.statistics(),
             self.staging.statistics(),
             self.log.statistics(),
+            NO_AUDIT if self._audit is None else self._audit.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:
@@ -449,6 +481,9 @@ class Node:
             await asyncio.to_thread(self._tables.close)
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+        if self._audit is not None:
+            self._audit.note("broker stopped")
+            await asyncio.to_thread(self._audit.close)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

@@ -49,11 +49,13 @@ from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocol
 from veena.event import EventId
 from veena.runtime.access.access_events import AccessEvents, Action
 from veena.runtime.access.limits import Bucket, Limits
+from veena.runtime.access.log_ins import LogIns
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.staging import Incoming, Staging
 from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
+from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
 from veena.runtime.transports.stream import Bytes, Stream
 
@@ -108,6 +110,7 @@ class House(Protocol):
     identity: Identity
     settings: Settings
     users: Users
+    log_ins: LogIns
     clock: Callable[[], float]
     log: Log
     codec: EventCodec
@@ -119,6 +122,7 @@ class House(Protocol):
     tables: Tables | None
     staging: Staging | None
     access: AccessEvents | None
+    audit: AuditLog | None
     batches: bool
     attached: int
     refused: int
@@ -324,11 +328,10 @@ class Conversation:
 
     async def _check(self, hello: ClientHello) -> None:
         try:
-            principal = await self.house.users.admit(hello, self.stream.proven)
+            principal = await self.house.log_ins.admit(self.house.users, hello, self.stream, "ClientHello")
         except AccessDenied as error:
             self.house.refused += 1
-            self._tell_refused("attach", str(error), hello.user)
-            self.end(RefusalCode.DENIED, str(error))
+            self.end(error.code, str(error))
             return
         if self._is_over:
             return
@@ -385,6 +388,7 @@ class Conversation:
         house.attached += 1
         if house.access is not None:
             house.access.came_in(self.client_id, self.principal_name, self.category)
+        self.note("log-in")
         self.incarnation = effect.incarnation
         self.say(
             ClientWelcome(
@@ -440,7 +444,15 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        who = "?" if self._hello is None else repr(self._hello.client_id)
+        who = "?"
+        if self._hello is not None:
+            house = self.house
+            id_, _ = (
+                (self._hello.client_id, "")
+                if self.session
+                else house.log_ins.shown(house.users, self._hello, self.stream.proven)
+            )
+            who = repr(id_)
         return f"{who} at {self.stream.peer}"
 
     @property
@@ -518,11 +530,20 @@ class Conversation:
             self._tell_refused("ask", reason)
         self.say(TellRefused(number, why, reason[:MAX_REASON]))
 
-    def _tell_refused(self, action: Action, reason: str, user: str = "") -> None:
+    def note(self, kind: str, **fields: str | int | None) -> None:
+        """Write down a decision about this client, where that is done."""
+        if self.house.audit is not None:
+            who = {"user": self.principal_name, "client": self.client_id, "address": self.stream.peer}
+            self.house.audit.note(kind, **who, **fields)
+
+    def _tell_refused(self, action: Action, reason: str) -> None:
+        self.note("right refused", action=action, code=RefusalCode.DENIED, reason=reason)
         if self.house.access is not None:
-            self.house.access.refused(self.client_id, user or self.principal_name, action, reason)
+            self.house.access.refused(self.client_id, self.principal_name, action, reason)
 
     def refuse_advert(self, name: str, why: RefusalCode, reason: str) -> None:
+        if why is RefusalCode.DENIED:
+            self._tell_refused("ask", reason)
         self.say(TellAdvertRefused(name, why, reason[:MAX_REASON]))
 
     def unanswered(self, effect: Unanswered) -> None:

@@ -67,12 +67,14 @@ from veena.core.wire.event import (
 )
 from veena.errors import RefusalCode
 from veena.runtime.access.access_events import AccessEvents
+from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
 from veena.runtime.access.users import Users
 from veena.runtime.clients.conversation import Conversation, Gives, Tables
 from veena.runtime.clients.explain import TELLS
 from veena.runtime.clients.requests import REQUESTS, answer_frames
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
+from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
@@ -101,6 +103,7 @@ class ConversationStatistics:
     #: Who came in and what was refused: as often as others were told of it, and as often as that was too much.
     access_told: int = 0
     access_untold: int = 0
+    log_ins: LogInStatistics = NO_LOG_INS
 
 
 @lru_cache(maxsize=1024)
@@ -127,6 +130,7 @@ class Conversations:
         self.clock = clock
         #: What clients can cause at will is told, but not as often as they cause it.
         self.log = log or Log(logger)
+        self.log_ins = LogIns(self.log, clock, lambda: self.access)
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: By session; and all, those that have none yet included.
         self.sessions: dict[int, Conversation] = {}
@@ -144,6 +148,8 @@ class Conversations:
         self.staging: Staging | None = None
         #: Who tells others who came in and who was refused, if anybody.
         self.access: AccessEvents | None = None
+        #: Where every decision about access is written down, if anywhere.
+        self.audit: AuditLog | None = None
         self.audience = Audience()
         self._next = 0
         self._dirty: list[Conversation] = []
@@ -235,7 +241,7 @@ class Conversations:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.users.close()
+        self.log_ins.close()
 
     def statistics(self) -> ConversationStatistics:
         return ConversationStatistics(
@@ -249,6 +255,7 @@ class Conversations:
             self._withheld,
             0 if self.access is None else self.access.told,
             0 if self.access is None else self.access.untold,
+            self.log_ins.statistics(),
         )
 
     # --- events ---

@@ -207,7 +207,7 @@ class _Reading:
             from veena.runtime.access.users import load_users
 
             try:
-                load_users(self.base / tables.auth.users_file, tables.limits.client).close()
+                load_users(self.base / tables.auth.users_file, tables.limits.client)
             except ConfigError as error:
                 self.faults.append(error)
 

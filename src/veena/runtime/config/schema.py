@@ -180,6 +180,16 @@ class LogSection(_Section, frozen=True):
     format: Literal["plain", "json"] = "plain"
 
 
+class AuditSection(_Section, frozen=True):
+    """The audit log: every decision about access, in a file of its own."""
+
+    #: Left out, there is none.
+    file: str | None = None
+    #: A file that would grow beyond this is renamed, and of all so many are there at most.
+    max_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 64 << 20
+    files: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8
+
+
 class HttpSection(_Section, frozen=True):
     #: `host:port` for /healthz, /readyz, /metrics and /statusz; left out, there is none.
     listen: str | None = None
@@ -199,6 +209,7 @@ class Tables(_Section, frozen=True):
     locator: LocatorSection = msgspec.field(default_factory=LocatorSection)
     log: LogSection = msgspec.field(default_factory=LogSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
+    audit: AuditSection = msgspec.field(default_factory=AuditSection)
 
 
 #: What a running broker takes over when it is told to read its file again.

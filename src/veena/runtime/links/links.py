@@ -25,6 +25,7 @@ from veena.core.wire.event import EventCodec, EventFrame
 from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
 from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
 from veena.runtime.links.trust import Trust
+from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
 from veena.runtime.transports.registry import Secrets, connect
 from veena.runtime.transports.stream import Bytes, Listener, Stream
@@ -67,6 +68,8 @@ class Links:
         self._dials = 0
         #: May change while a broker runs.
         self.trust = Trust()
+        #: Where links taken and refused are written down, if anywhere.
+        self.audit: AuditLog | None = None
         self._is_stopping = False
         self._measuring: asyncio.TimerHandle | None = None
 
@@ -86,6 +89,10 @@ class Links:
 
     def _refuse(self, stream: Stream, reason: str) -> Listener:
         self._log.noise("link refused", peer=stream.peer, proven=stream.proven, reason=reason)
+        if self.audit is not None:
+            self.audit.note(
+                "link refused", certificate=stream.proven, address=stream.peer, code="denied", reason=reason
+            )
         refused = LinkEnd(0, stream, None, self)  # no link has this number: whatever it says goes nowhere
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
@@ -148,6 +155,10 @@ class Links:
         end = LinkEnd(self._last, stream, own, self)
         self._ends[end.number] = end
         self._note("link up", end, proven=stream.proven)
+        if self.audit is not None:
+            self.audit.note(
+                "link taken" if own is None else "link made", certificate=stream.proven, address=stream.peer
+            )
         self._give(LinkUp(end.number, True, stream.ip, dialled))
         return end
 

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from veena.runtime.logging.logs import Log
 
-
 #: Of all strangers so many, the oldest, go together when there is no descriptor left: several connections wait then.
 GIVE_WAY = 8
 
