@@ -45,6 +45,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 found.append(f"{name} = {getattr(self, name)}: use 1 to {most}")
         return found
 
+    def buckets(self, now: float) -> tuple[Bucket | None, Bucket | None]:
+        """For events, and for bytes; None for a rate that has no limit."""
+        events, size = self.events_per_second, self.bytes_per_second
+        return Bucket(events, now) if events else None, Bucket(size, now) if size else None
+
 
 class Bucket:
     """Tokens that come at a steady rate; what is taken beyond them has to be waited for."""

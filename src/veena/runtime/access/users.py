@@ -152,6 +152,9 @@ class Users:
         """Whether there is such a user: the names of others may be mistyped passwords."""
         return self._users is not None and name in self._users
 
+    def is_revoked(self, name: str) -> bool:
+        return self._users is not None and name in self._users and self._users[name].revoked
+
     def named(self, hello: ClientHello, proven: str | None) -> str:
         """Whose name a client gives, by itself or by its certificate."""
         owner = self._by_token.get(digest_of(hello.token)) if hello.token else None

@@ -129,6 +129,10 @@ class Locator:
         self._regions: tuple[object, Regions] | None = None
         self._rounds = self._answered = self._refused = self._moved = 0
 
+    def renew(self, secrets: Secrets) -> None:
+        """Ask others with these from now on."""
+        self._secrets = secrets
+
     def start(self) -> None:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 

@@ -36,8 +36,10 @@ from veena.runtime.broker.entrance import Entrance
 from veena.runtime.broker.http import HttpServer, status
 from veena.runtime.broker.locator import Locator
 from veena.runtime.broker.map_view import live_view
+from veena.runtime.broker.running import RunningMark
 from veena.runtime.broker.staging_release import Releaser, open_staging
 from veena.runtime.broker.statistics import NodeStatistics
+from veena.runtime.clients.revocation import Judged, judge_all
 from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
@@ -48,9 +50,9 @@ from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.store.retention import Retention
 from veena.runtime.store.store import Store
+from veena.runtime.transports.certificate import Believed, believed
 from veena.runtime.transports.registry import NO_SECRETS, Secrets, Server, listen
 from veena.runtime.transports.stream import Listener, Stream
-from veena.runtime.transports.tls import load_chain
 from veena.runtime.transports.url import Url, parse_url
 
 #: How long clients are given to go elsewhere when a broker stops, and streams to send their last words.
@@ -84,6 +86,9 @@ class Node:
         self._releaser: Releaser | None = None
         self._http: HttpServer | None = None
         self._audit: AuditLog | None = None
+        self._authorities = Believed()
+        #: By which commands on this machine find this broker, where it keeps anything.
+        self.mark: RunningMark | None = None
         self._is_draining = False
         self._changed = asyncio.Event()
 
@@ -128,6 +133,7 @@ class Node:
         """Begin; raises StoreError or ConfigError for what does not work, and leaves nothing behind then."""
         try:
             secrets = self._secrets = self.config.secrets()
+            self._authorities = believed(self.config.path(self.config.tables.tls.authority))
             users = self._load_users()
             self._audit = self._open_audit()
             disk = await self._open_store()
@@ -149,26 +155,12 @@ class Node:
             driver.on_change = self._changed.set
             driver.on_failure = self._fail
             driver.on_restart = self._fail
-            clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
-            self._clients = clients
-            clients.audit = clients.log_ins.audit = driver.links.audit = self._audit
-            self._clients.batches = driver.recorder is None
-            self._clients.label_of = self._label_of
-            if self.config.tables.auth.tell:
-                clients.access = AccessEvents(
-                    self.config.name, clients.codec, clients.clock, driver.new_session, clients.later
-                )
-            self._clients.reports = {
-                "status": lambda: status(self.statistics()),
-                "map": lambda: json.dumps(self.topology()).encode(),
-                "clients": lambda: json.dumps(self._clients_view()).encode(),
-            }
-            self._tables = self._clients.tables = LogService(
-                self.store, self._clients.codec, self._broker_places, self.log
-            )
+            clients = self._clients = self._make_clients(driver, users)
+            path = self.config.path(self.config.tables.store.path)
+            self.mark = None if path is None else RunningMark(path)
             self._releaser = await self._open_staging()
-            self._clients.staging = self._releaser.staging
-            driver.clients = self._clients
+            clients.staging = self._releaser.staging
+            driver.clients = clients
             self._locator = Locator(lambda: self.config, driver, clients, self.urls, secrets, self.log)
             await self._open_http()
         except BaseException:
@@ -187,6 +179,24 @@ class Node:
             incarnation=driver.broker.identity.incarnation,
             urls=",".join(self.urls),
         )
+
+    def _make_clients(self, driver: Driver, users: Users) -> Conversations:
+        clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
+        clients.revoked = driver.links.revoked = self.config.revoked()
+        clients.audit = clients.log_ins.audit = driver.links.audit = self._audit
+        clients.batches = driver.recorder is None
+        clients.label_of = self._label_of
+        if self.config.tables.auth.tell:
+            clients.access = AccessEvents(
+                self.config.name, clients.codec, clients.clock, driver.new_session, clients.later
+            )
+        clients.reports = {
+            "status": lambda: status(self.statistics()),
+            "map": lambda: json.dumps(self.topology()).encode(),
+            "clients": lambda: json.dumps(self._clients_view()).encode(),
+        }
+        self._tables = clients.tables = LogService(self.store, clients.codec, self._broker_places, self.log)
+        return clients
 
     def _load_users(self) -> Users:
         limits = self.config.tables.limits.client
@@ -356,28 +366,59 @@ class Node:
         self._limits.connections, self._limits.unidentified = limits.connections, limits.unidentified
         self._limits.unidentified_bytes = limits.unidentified_bytes
         self._limits.identify_s = limits.identify_s
-        users, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
+        before, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
         try:
-            # The file itself may have changed while its name has not.
-            self.clients.users = self._load_users()
+            # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
+            users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()
+            authorities = believed(self.config.path(self.config.tables.tls.authority))
         except ConfigError:
-            self.config = users
+            self.config = before
             raise
         self.config = self.config.with_network_of(new)
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.driver.links.trust = self.config.trust()
-        self._renew_certificates()
-        self.log.info("configuration read again", taken=", ".join(taken), needs_restart=", ".join(left))
+        self.clients.users = users
+        self.clients.revoked = self.driver.links.revoked = revoked
+        self._renew(secrets)
+        judged, links = self._judge(authorities)
+        self._note("configuration read again", taken=", ".join(taken), needs_restart=", ".join(left))
+        self.log.info(
+            "configuration read again",
+            taken=", ".join(taken),
+            needs_restart=", ".join(left),
+            sessions_ended=judged.ended,
+            sessions_narrowed=judged.narrowed,
+            links_ended=links,
+        )
         return taken, left
 
-    def _renew_certificates(self) -> None:
-        """Certificates run out: a renewed file is shown to whoever connects from now on."""
-        tls = self.config.tables.tls
-        certificate, key = self.config.path(tls.certificate), self.config.path(tls.key)
-        if certificate is not None and key is not None:
-            for context in (self._secrets.server, self._secrets.client):
-                if context is not None:
-                    load_chain(context, certificate, key)
+    def _renew(self, secrets: Secrets) -> None:
+        """Certificates run out, and authorities change: handshakes from now on use the files as they are now."""
+        self._secrets = secrets
+        for server in self._servers:
+            server.renew(secrets.server)
+        self.driver.links.renew(secrets)
+        self.locator.renew(secrets)
+
+    def _judge(self, authorities: Believed) -> tuple[Judged, int]:
+        """Let those go, or narrow what they may, who would not be let in now."""
+        before, self._authorities = self._authorities, authorities
+        dropped = before.dropped(authorities)
+        revoked = self.clients.revoked
+
+        def why_not(stream: Stream) -> str | None:
+            found = stream.certificate
+            if (
+                found is not None
+                and dropped is not None
+                and (found.issuer in dropped or not before.knows(found.issuer))
+            ):
+                return "the authority of its certificate is not believed any more: attach again"
+            return revoked.why_not(found, time.time())
+
+        if self._secrets.server is not None:  # who is in the middle of a handshake does it by what held before
+            self._entrance.strangers.end_all("the certificates were read again: connect again")
+        return judge_all(self.clients, why_not), self.driver.links.judge_all(why_not)
 
     def statistics(self) -> NodeStatistics:
         return NodeStatistics(
@@ -481,6 +522,9 @@ class Node:
             await asyncio.to_thread(self._tables.close)
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+        if self.mark is not None:
+            self.mark.close()
+            self.mark = None
         if self._audit is not None:
             self._audit.note("broker stopped")
             await asyncio.to_thread(self._audit.close)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -52,11 +53,13 @@ from veena.runtime.access.limits import Bucket, Limits
 from veena.runtime.access.log_ins import LogIns
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
+from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.staging import Incoming, Staging
 from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.certificate import Revoked
 from veena.runtime.transports.stream import Bytes, Stream
 
 #: How long a client may take to say who it is, all of it.
@@ -69,35 +72,6 @@ READ_PATIENCE_S = 60.0
 ORDERLY = (RefusalCode.BYE, RefusalCode.CLOSING)
 
 logger = logging.getLogger("veena.clients")
-
-
-class Gives(Protocol):
-    """The driver, as far as conversations use it."""
-
-    def give(self, given: Input) -> None:
-        """Hand an input to the core, which answers through `Conversations.tell`."""
-
-    def again(self, session: int, burst: EventBurst) -> Receivers | None:
-        """Who gets a burst like one before it, if nothing else follows from it; None where it has to be given."""
-
-    def new_session(self) -> int:
-        """A number that no session has had."""
-
-
-class Tables(Protocol):
-    """The service that shows the broker's tables to readers outside, as far as conversations use it."""
-
-    def ask(self, who: Conversation, frame: Any) -> None:
-        """Deal with a reader's question."""
-
-    def is_reading(self, who: Conversation) -> bool:
-        """Whether blocks of a table are on their way to this client."""
-
-    def cleared(self, who: Conversation) -> None:
-        """The client reads again."""
-
-    def left(self, who: Conversation) -> None:
-        """The client is gone."""
 
 
 class House(Protocol):
@@ -114,12 +88,14 @@ class House(Protocol):
     clock: Callable[[], float]
     log: Log
     codec: EventCodec
+    revoked: Revoked
     sessions: dict[int, Conversation]
+    everybody: dict[int, Conversation]
     by_principal: dict[str, int]
     elsewhere: tuple[str, ...] | None
     reports: dict[str, Callable[[], bytes]]
     label_of: Callable[[Unit], str | None]
-    tables: Tables | None
+    tables: Tables[Conversation] | None
     staging: Staging | None
     access: AccessEvents | None
     audit: AuditLog | None
@@ -172,6 +148,7 @@ class Conversation:
         self.key = key
         #: 0 until the core knows the client.
         self.session: int = 0
+        self.principal: Principal | None = None
         self.principal_name = self.category = ""
         self.rights: Rights | None = None
         #: The labels that it is cleared for; None where nobody vouches for anybody.
@@ -328,7 +305,10 @@ class Conversation:
 
     async def _check(self, hello: ClientHello) -> None:
         try:
-            principal = await self.house.log_ins.admit(self.house.users, hello, self.stream, "ClientHello")
+            users = self.house.users
+            principal = await self.house.log_ins.admit(users, hello, self.stream, "ClientHello")
+            if users is not self.house.users:  # they were read again meanwhile
+                principal = self.house.users.again(principal, hello.client_id, self.stream.proven)
         except AccessDenied as error:
             self.house.refused += 1
             self.end(error.code, str(error))
@@ -347,20 +327,22 @@ class Conversation:
     def _attach(self, principal: Principal) -> None:
         house, hello = self.house, self._hello
         assert hello is not None
+        gone = house.revoked.why_not(self.stream.certificate, time.time())
+        if gone is not None:
+            house.refused += 1
+            self.end(RefusalCode.DENIED, gone)
+            return
         limits = self.limits = principal.limits
         count = house.by_principal.get(principal.name, 0)
         if count >= limits.connections:
             house.refused += 1
             self.end(RefusalCode.LIMIT, f"{principal.name!r} has {count} connections already: close one first")
             return
-        self.principal_name, self.rights, self.clearances = principal.name, principal.rights, principal.clearances
-        self.category = principal.category
+        self.principal, self.principal_name, self.category = principal, principal.name, principal.category
+        self.rights, self.clearances = principal.rights, principal.clearances
         self._patience = MISSED_HEARTBEATS * hello.heartbeat_ms / 1000
         self._heard = now = house.clock()
-        self._buckets = (
-            Bucket(limits.events_per_second, now) if limits.events_per_second else None,
-            Bucket(limits.bytes_per_second, now) if limits.bytes_per_second else None,
-        )
+        self._buckets = limits.buckets(now)
         if self._decoder.buffered:
             raise RemoteProtocolError("half a frame behind the ClientHello: wait for the welcome")
         longest = min(limits.max_frame, house.settings.max_frame)
@@ -382,6 +364,14 @@ class Conversation:
                 hello.slow,
             )
         )
+
+    def judged(self, principal: Principal) -> None:
+        """What the client is and may do is this from now on."""
+        if principal.limits != self.limits:
+            self._buckets = principal.limits.buckets(self.house.clock())
+        self.principal, self.rights, self.limits = principal, principal.rights, principal.limits
+        self.category = principal.category
+        self.usual = None  # the next read is judged anew
 
     def welcomed(self, effect: Welcome) -> None:
         house, settings = self.house, self.house.settings
@@ -446,13 +436,8 @@ class Conversation:
     def name(self) -> str:
         who = "?"
         if self._hello is not None:
-            house = self.house
-            id_, _ = (
-                (self._hello.client_id, "")
-                if self.session
-                else house.log_ins.shown(house.users, self._hello, self.stream.proven)
-            )
-            who = repr(id_)
+            shown = self.house.log_ins.shown(self.house.users, self._hello, self.stream.proven)[0]
+            who = repr(self.client_id if self.session else shown)
         return f"{who} at {self.stream.peer}"
 
     @property

@@ -69,13 +69,16 @@ from veena.errors import RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
 from veena.runtime.access.users import Users
-from veena.runtime.clients.conversation import Conversation, Gives, Tables
+from veena.runtime.clients.conversation import Conversation
 from veena.runtime.clients.explain import TELLS
+from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.requests import REQUESTS, answer_frames
+from veena.runtime.clients.revocation import why_over
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
 #: How often somebody looks for clients that are gone without a word.
@@ -132,6 +135,8 @@ class Conversations:
         self.log = log or Log(logger)
         self.log_ins = LogIns(self.log, clock, lambda: self.access)
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        #: The certificates that are good no more.
+        self.revoked = NONE_REVOKED
         #: By session; and all, those that have none yet included.
         self.sessions: dict[int, Conversation] = {}
         self.everybody: dict[int, Conversation] = {}
@@ -143,7 +148,7 @@ class Conversations:
         self.reports: dict[str, Callable[[], bytes]] = {}
         self.label_of: Callable[[Unit], str | None] = lambda unit: None
         #: What readers outside are shown of the store.
-        self.tables: Tables | None = None
+        self.tables: Tables[Conversation] | None = None
         #: What clients stage before it is published.
         self.staging: Staging | None = None
         #: Who tells others who came in and who was refused, if anybody.
@@ -392,6 +397,11 @@ class Conversations:
         self._timer = None
         now = self.clock()
         for who in list(self.everybody.values()):
-            who.look(now)
+            over = why_over(who)
+            if over is None:
+                who.look(now)
+            else:
+                who.note("session ended", code=RefusalCode.DENIED, reason=over)
+                who.end(RefusalCode.DENIED, over)
         if self.everybody:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)

@@ -28,6 +28,7 @@ from veena.errors import ConfigError
 from veena.runtime.access.limits import Limits
 from veena.runtime.links.links import Retry
 from veena.runtime.links.trust import Trust
+from veena.runtime.transports.certificate import NONE_REVOKED, Revoked, load_revoked
 from veena.runtime.transports.registry import Secrets
 from veena.runtime.transports.tls import AskClients, client_context, server_context
 
@@ -126,6 +127,8 @@ class TlsSection(_Section, frozen=True):
     key: str | None = None
     #: Who signed the certificates of the others.
     authority: str | None = None
+    #: A list of certificates that the authority has revoked (X509 CRL, PEM).
+    revoked: str | None = None
     #: Whether who connects has to show a certificate.
     clients: AskClients = "none"
 
@@ -222,6 +225,10 @@ RELOADABLE = (
     ("limits", "identify_s"),
     ("limits", "client"),
     ("auth", "users_file"),
+    ("tls", "certificate"),
+    ("tls", "key"),
+    ("tls", "authority"),
+    ("tls", "revoked"),
     ("links", "certificates"),
     ("links", "dial"),
     ("load", "clients"),
@@ -305,14 +312,20 @@ class Config:
     def secrets(self) -> Secrets:
         """The TLS contexts; raises ConfigError where a file of them cannot be used."""
         tls = self.tables.tls
-        certificate, key, authority = map(self.path, (tls.certificate, tls.key, tls.authority))
+        names = (tls.certificate, tls.key, tls.authority, tls.revoked)
+        certificate, key, authority, revoked = map(self.path, names)
         server = None
         if certificate is not None and key is not None:
-            server = server_context(certificate, key, authority, tls.clients)
+            server = server_context(certificate, key, authority, tls.clients, revoked)
         # Reading the system's authorities takes a tenth of a second: who has nothing to add dials with the default.
         has_own = authority is not None or certificate is not None
-        client = client_context(authority, certificate, key) if has_own else None
+        client = client_context(authority, certificate, key, revoked) if has_own else None
         return Secrets(server, client, tuple(self.tables.auth.origins))
+
+    def revoked(self) -> Revoked:
+        """The certificates that are good no more; raises ConfigError where their file cannot be used."""
+        path = self.path(self.tables.tls.revoked)
+        return NONE_REVOKED if path is None else load_revoked(path)
 
     def trust(self) -> Trust:
         tables = self.tables

@@ -27,6 +27,7 @@ from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
 from veena.runtime.links.trust import Trust
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 from veena.runtime.transports.url import Url, parse_url
@@ -68,6 +69,8 @@ class Links:
         self._dials = 0
         #: May change while a broker runs.
         self.trust = Trust()
+        #: The certificates that are good no more.
+        self.revoked = NONE_REVOKED
         #: Where links taken and refused are written down, if anywhere.
         self.audit: AuditLog | None = None
         self._is_stopping = False
@@ -80,7 +83,7 @@ class Links:
 
     def accept(self, stream: Stream, data: bytes) -> Listener:
         """Another broker has connected and said this much."""
-        why_not = self.trust.why_not(stream)
+        why_not = self.revoked.why_not(stream.certificate, time.time()) or self.trust.why_not(stream)
         if why_not is not None:
             return self._refuse(stream, why_not)
         end = self._open(stream, own=None, dialled=False)
@@ -153,6 +156,7 @@ class Links:
     def _open(self, stream: Stream, own: OwnLink | None, dialled: bool) -> LinkEnd:
         self._last += 1
         end = LinkEnd(self._last, stream, own, self)
+        end.is_dialled = dialled or own is not None
         self._ends[end.number] = end
         self._note("link up", end, proven=stream.proven)
         if self.audit is not None:
@@ -278,11 +282,42 @@ class Links:
         if end.number in self._ends:
             self._give(LinkRoom(end.number, size))
 
+    # --- what changes while links are there ---
+
+    def renew(self, secrets: Secrets) -> None:
+        """Dial with these from now on."""
+        self._secrets = secrets
+
+    def judge_all(self, why_not: Callable[[Stream], str | None]) -> int:
+        """End the links that would not be taken now; how many. `why_not` says why a connection must end, if so."""
+        ended = 0
+        for end in list(self._ends.values()):
+            reason = why_not(end.stream) or (None if end.is_dialled else self.trust.why_not(end.stream))
+            if reason is not None:
+                self._end(end, reason)
+                ended += 1
+        return ended
+
+    def _end(self, end: LinkEnd, reason: str) -> None:
+        del self._ends[end.number]
+        self._log.warning("link ended", link=end.number, peer=end.stream.peer, reason=reason)
+        if self.audit is not None:
+            self.audit.note("link ended", address=end.stream.peer, certificate=end.stream.proven, reason=reason)
+        end.put([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
+        end.flush()
+        end.stream.close(reason)
+        self._give(LinkDown(end.number, reason))
+
     # --- load ---
 
     def _measure(self) -> None:
         self._measuring = asyncio.get_running_loop().call_later(MEASURE_S, self._measure)
+        now = time.time()
         for end in list(self._ends.values()):
+            expired = self.revoked.why_not(end.stream.certificate, now)
+            if expired is not None:
+                self._end(end, expired)
+                continue
             news = end.measure()
             if news is not None:
                 self._give(LinkLoad(end.number, news))

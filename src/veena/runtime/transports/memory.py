@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 
+from veena.runtime.transports.certificate import Certificate
 from veena.runtime.transports.strangers import Stranger
 from veena.runtime.transports.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transports.tcp import HIGH_WATER, LOW_WATER, MAX_WAITING, Accept
@@ -26,6 +27,7 @@ class MemoryStream:
         self.peer = f"memory:{name}"
         self.ip = ""
         self.proven: str | None = None
+        self.certificate: Certificate | None = None
         self.stranger: Stranger | None = None
         self.other: MemoryStream | None = None
         self.listener: Listener | None = None

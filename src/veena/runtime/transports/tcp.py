@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from veena.runtime.transports.accepting import Acceptor, bind, shown
+from veena.runtime.transports.certificate import Certificate, of_peer
 from veena.runtime.transports.strangers import Stranger, Strangers
 from veena.runtime.transports.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transports.url import Url
@@ -45,6 +46,7 @@ class TcpStream(asyncio.Protocol):
         self.peer = ""
         self.ip = ""
         self.proven: str | None = None
+        self.certificate: Certificate | None = None
         #: While it is not known who speaks, and others have made the connection.
         self.stranger: Stranger | None = None
         self._accept = accept
@@ -64,6 +66,7 @@ class TcpStream(asyncio.Protocol):
             self.ip = str(name[0])
             self.peer = shown(name)
         self.proven = _subject(transport.get_extra_info("peercert"))
+        self.certificate = of_peer(transport.get_extra_info("peercert"))
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

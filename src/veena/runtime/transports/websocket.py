@@ -56,6 +56,7 @@ class WebSocketStream:
 
     def __init__(self, below: Stream, protocol: ServerProtocol | ClientProtocol, accept: Accept) -> None:
         self.peer, self.ip, self.proven = below.peer, below.ip, below.proven
+        self.certificate = below.certificate
         self.stranger: Stranger | None = below.stranger
         if self.stranger is not None:
             self.stranger.on_known.append(self._known)
