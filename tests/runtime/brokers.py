@@ -127,7 +127,7 @@ class Place:
 
         entrance = Entrance(self.limits, take_over, no_clients, Log())
         self.entrance = entrance
-        self.server = await listen(parse_url(self.url), entrance.accept, self.secrets)
+        self.server = await listen(parse_url(self.url), entrance.accept, self.secrets, entrance.strangers)
         self.url = str(self.server.url)
         driver = Driver(
             self.kept.load(),

@@ -109,6 +109,7 @@ class Site:
         self.settings = settings
         self.url = url
         self.secrets = secrets
+        self.limits = EntranceLimits()
         self.kept = Kept(Identity(f"broker-{address}", address, 0))
         self.neighbours: list[Site] = []
         self.streams: list[Stream] = []
@@ -136,13 +137,13 @@ class Site:
         def take_client(stream: Stream, data: bytes) -> Listener:
             return self.clients.accept(stream, data)
 
-        entrance = Entrance(EntranceLimits(), take_link, take_client, Log())
+        entrance = Entrance(self.limits, take_link, take_client, Log())
 
         def accept(stream: Stream) -> Listener:
             self.streams.append(stream)
             return entrance.accept(stream)
 
-        self._server = await listen(parse_url(self.url), accept, self.secrets)
+        self._server = await listen(parse_url(self.url), accept, self.secrets, entrance.strangers)
         self.url = str(self._server.url)
         self.peer = self.kept.submit_for(lives)
         disk = deepcopy(self.kept.disk)

@@ -23,10 +23,17 @@ POLL_S = 0.02
 class Started:
     """A `veena` command that runs, and the lines that it prints."""
 
-    def __init__(self, *arguments: str, stdin: int = subprocess.DEVNULL, errors: Path | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        stdin: int = subprocess.DEVNULL,
+        errors: Path | None = None,
+        descriptors: int | None = None,
+    ) -> None:
+        limit = () if descriptors is None else ("sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh")
         with (errors or Path(os.devnull)).open("ab") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "veena.cli", *arguments],
+                [*limit, sys.executable, "-m", "veena.cli", *arguments],
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -59,8 +66,11 @@ class Started:
 
 
 @contextmanager
-def veena(*arguments: str, stdin: int = subprocess.DEVNULL, errors: Path | None = None) -> Iterator[Started]:
-    started = Started(*arguments, stdin=stdin, errors=errors)
+def veena(
+    *arguments: str, stdin: int = subprocess.DEVNULL, errors: Path | None = None, descriptors: int | None = None
+) -> Iterator[Started]:
+    """A `veena` command while it is needed; `descriptors` is how many files it may have open."""
+    started = Started(*arguments, stdin=stdin, errors=errors, descriptors=descriptors)
     try:
         yield started
     finally:

@@ -13,7 +13,7 @@ from veena.core.wire.control import Frame
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.core.wire.header import VERSION, VERSION_LOW
 from veena.event import Event, EventId
-from veena.runtime.transports.registry import connect
+from veena.runtime.transports.registry import NO_SECRETS, Secrets, connect
 from veena.runtime.transports.stream import Bytes, Stream
 from veena.runtime.transports.url import parse_url
 
@@ -70,14 +70,22 @@ class RawClient:
         return next(frame for frame in self.frames if isinstance(frame, kind))
 
 
-async def attach(url: str, client_id: str, levels: int = 4, token: str = "") -> RawClient:
+async def attach(
+    url: str,
+    client_id: str,
+    levels: int = 4,
+    secrets: Secrets = NO_SECRETS,
+    user: str = "",
+    password: str = "",
+    token: str = "",
+) -> RawClient:
     made: list[RawClient] = []
 
     def accept(stream: Stream) -> RawClient:
         made.append(RawClient(stream, levels))
         return made[0]
 
-    await connect(parse_url(url), accept)
-    made[0].say(ClientHello(VERSION_LOW, VERSION, client_id, token=token))
+    await connect(parse_url(url), accept, secrets)
+    made[0].say(ClientHello(VERSION_LOW, VERSION, client_id, user, password, token))
     made[0].client_id, made[0].incarnation = client_id, (await made[0].wait(ClientWelcome)).incarnation
     return made[0]

@@ -33,7 +33,6 @@ def test_what_is_made_lets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             assert (await users.admit(hello, None)).name == "alice"
 
     asyncio.run(scenario())
-    users.close()
 
 
 def test_what_is_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,6 @@ def test_certificates_and_passwords(tmp_path: Path) -> None:
                 await users.admit(hello, proven)
 
     asyncio.run(scenario())
-    users.close()
 
 
 def test_without_a_file_everybody_is_let_in() -> None:
@@ -104,7 +103,6 @@ def test_nobody_attaches_under_a_name_of_the_brokers(tmp_path: Path) -> None:
                 await found.admit(ClientHello(1, 1, "veena/access/b1"), "veena")
 
     asyncio.run(scenario())
-    users.close()
 
 
 def test_the_first_rule_that_fits_decides_and_nothing_is_allowed_by_itself() -> None:
@@ -154,4 +152,3 @@ def test_tokens() -> None:
                 await users.admit(hello, None)
 
     asyncio.run(scenario())
-    users.close()

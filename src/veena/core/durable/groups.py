@@ -41,6 +41,7 @@ from veena.core.wire.client import MAX_GROUP_NAME
 from veena.core.wire.event import REDELIVERED, EventCodec, EventFrame
 from veena.core.wire.event_id import EventKey, event_key
 from veena.errors import LocalProtocolError, VeenaError
+from veena.matching.base.engine import Constraint
 
 #: Events that one member has at once: few, so that they are dealt out evenly.
 ROOM = 32
@@ -228,6 +229,14 @@ class Shared(DurableObserver):
             self._on_join(message, self._host, now_ns)
         else:
             self._post.send(home_id(member.group), message, now_ns)
+
+    def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
+        """What a client here shares under this number, if anything."""
+        number = self._numbers.get((session, subscription))
+        if number is None:
+            return None
+        given = self._members[number].given
+        return given.engine, given.constraint, given.scope
 
     def leave(self, session: int, subscription: int, now_ns: int) -> bool:
         """A client leaves; False when it shares nothing under this number."""

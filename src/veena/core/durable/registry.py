@@ -42,6 +42,7 @@ from veena.core.messages.addresses import INTERNAL
 from veena.core.wire.event import EventFrame
 from veena.core.wire.event_id import EventKey, Place, Stream, first_key, ids_of, stream_of
 from veena.errors import LocalProtocolError, RefusalCode
+from veena.matching.base.engine import Constraint
 
 #: Durable subscriptions of one broker.
 MAX_DURABLES = 100_000
@@ -372,6 +373,11 @@ class Durables:
             if not (durable.is_here and self._was_handed(ids_of(frame)[-1], durable.session)):
                 return False
         return is_late or not durable.is_below_floor(frame)
+
+    def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
+        """What a session reads under this number, if anything."""
+        durable = self._readers.get((session, subscription))
+        return None if durable is None else (durable.engine, durable.constraint, durable.scope)
 
     def is_read(self, session: int, subscription: int) -> bool:
         return (session, subscription) in self._readers

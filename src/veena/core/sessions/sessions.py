@@ -48,6 +48,7 @@ from veena.core.wire.event import EventFrame
 from veena.core.wire.trace_facts import What
 from veena.errors import InvalidConstraint, LocalProtocolError
 from veena.event import Event
+from veena.matching.base.engine import Constraint
 
 
 class Sessions:
@@ -131,6 +132,14 @@ class Sessions:
         except (LocalProtocolError, InvalidConstraint) as error:
             subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
             self._effects.append(ClientRefused(given.session, subscription, error.code, str(error)))
+
+    def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
+        """Engine, constraint and scope of a subscription, ordinary, kept or shared; None if there is none."""
+        key = (session, subscription)
+        if self._clients.has(*key):
+            want = self._clients.want(*key)
+            return want.engine, want.constraint, want.scope
+        return self.durables.asked(*key) or self.shared.asked(*key)
 
     def _is_taken(self, given: Subscribe) -> bool:
         """Whether its session has a subscription of the same number, ordinary or kept."""

@@ -1,7 +1,9 @@
 """Who may attach and what they may do: users, passwords, rights and rate limits.
 
-`users` reads the users file and checks passwords and tokens; `rights` applies allow and deny rules to publishing and
-reading; `limits` holds a user's rates with token buckets; `access_events` publishes who came in or was refused.
+`users` reads the users file and says who somebody is, `revoke` changes it; `log_ins` is the one way in, where
+`attempts` slows guesses and `turns` shares the checks of passwords fairly; `rights` applies allow and deny rules to
+publishing and reading; `limits` holds a user's rates with token buckets; `access_events` publishes who came in or was
+refused.
 TLS contexts are in `transports.tls`, trust in other brokers in `links.trust`.
 May import: logging, networks, transports, links, fleet, store.
 """

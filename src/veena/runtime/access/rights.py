@@ -75,7 +75,7 @@ class Rights:
     """The rules of one client."""
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
-        self._rules = rules
+        self.rules = rules
         self._known: dict[tuple[str, str | None, str | None, str | None], bool] = {}
 
     def allows(
@@ -84,7 +84,7 @@ class Rights:
         asked = (action, engine, topic, kind)
         known = self._known.get(asked)
         if known is None:
-            known = next((bool(rule.allow) for rule in self._rules if rule.fits(*asked)), False)
+            known = next((bool(rule.allow) for rule in self.rules if rule.fits(*asked)), False)
             if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
             self._known[asked] = known
@@ -94,7 +94,7 @@ class Rights:
         self, action: Action, engine: str | None = None, topic: str | None = None, kind: str | None = None
     ) -> str:
         """The rule that decides, in words."""
-        for number, rule in enumerate(self._rules, 1):
+        for number, rule in enumerate(self.rules, 1):
             if rule.fits(action, engine, topic, kind):
                 named = {"engine": rule.engine, "topic": rule.topic, "type": rule.type}
                 words = [f"{name} {value}" for name, value in named.items() if value is not None]

@@ -2,7 +2,8 @@
 
     [user.alice]
     password = "$argon2id$..."          # `veena users password` makes it; or leave it out for TLS or tokens alone
-    tokens = ["sha256:..."]             # for programs; `veena users token` makes one and what stands here for it
+    tokens = ["sha256:..."]             # for programs; `veena users token` makes one and what stands here for it,
+                                        # or { digest = "sha256:...", until = 2027-01-31T00:00:00Z }
     roles = ["trader"]
     clients = ["alice", "desk-*"]       # the client ids that it may use; itself and `alice/...` when left out
     clearances = ["secret"]             # see `core/interest/eligibility`
@@ -19,8 +20,11 @@ attaches without a password, a token, or a certificate in a user's name. As soon
 denied; a file without roles only says who is let in.
 
 A token is long and random, nobody guesses it, so a plain digest of it is enough and costs nothing to check. A password
-is checked in a thread, a few at a time: argon2 takes its time on purpose. An unknown user takes as long as a wrong
-password.
+is checked in a thread: argon2 takes its time on purpose, and an unknown user takes as long as a wrong password. How
+many are checked, and how guesses are slowed, is decided in `log_ins`.
+
+The file is read again while clients are attached: `again` says what becomes of each. A user that is gone or `revoked`,
+a token or password that is not in the file any more, and a client id that it no longer may use, end the session.
 """
 
 from __future__ import annotations
@@ -28,9 +32,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+import time
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -45,9 +51,6 @@ from veena.runtime.access.access_events import PUBLISHER
 from veena.runtime.access.limits import Limits
 from veena.runtime.access.rights import MAX_RULES, Rights, Rule
 
-#: Passwords that are checked at once, and that wait for it: each check takes some 64 MiB and some 50 ms.
-CHECKERS = 2
-MAX_WAITING = 256
 MAX_FILE_BYTES = 16 << 20
 #: Bytes of chance in a token.
 TOKEN_BYTES = 32
@@ -55,18 +58,42 @@ _DIGEST = "sha256:"
 
 _hasher = PasswordHasher()
 
+#: Checks a password of a name against its hash, which is empty where there is no such user.
+Check = Callable[[str, str, str], Awaitable[bool]]
+
+
+class WrongSecret(AccessDenied):
+    """A password, or a token, that is not right: a guess, or a mistake."""
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token that is good for a while."""
+
+    digest: str
+    until: datetime
+
 
 class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of the file."""
 
     password: str = ""
     #: Digests of what programs show instead of a password.
-    tokens: tuple[str, ...] = ()
+    tokens: tuple[str | Token, ...] = ()
     roles: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     #: The labels that it is cleared for (`core/interest/eligibility`); what a client says of itself does not count.
     clearances: tuple[str, ...] = ()
     limits: Limits | None = None
+    #: Nobody attaches in this name any more, and who has is sent away.
+    revoked: bool = False
+
+    @property
+    def digests(self) -> dict[str, float | None]:
+        """What stands for its tokens, and until when each is good."""
+        return {
+            each if isinstance(each, str) else each.digest: None if isinstance(each, str) else each.until.timestamp()
+            for each in self.tokens
+        }
 
 
 class _Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +116,10 @@ class Principal:
     clearances: tuple[str, ...] | None = None
     #: Its first role.
     category: str = ""
+    #: By what it has shown who it is, as it stands in the file: the digest of its token or the hash of its password.
+    shown: str = ""
+    #: When that ends, in seconds since 1970.
+    until: float | None = None
 
 
 class Users:
@@ -102,11 +133,9 @@ class Users:
     ) -> None:
         """Without `users` everybody is let in and may do everything."""
         self._users = users
-        self._by_token = {digest: name for name, user in (users or {}).items() for digest in user.tokens}
+        self._by_token = {digest: name for name, user in (users or {}).items() for digest in user.digests}
         self._roles = roles or {}
         self._limits = limits or Limits()
-        self._waiting = 0
-        self._checkers: ThreadPoolExecutor | None = None
 
     @property
     def is_open(self) -> bool:
@@ -119,7 +148,19 @@ class Users:
         _check_not_ours(hello.client_id)
         return Principal(hello.client_id, self._limits)
 
-    async def admit(self, hello: ClientHello, proven: str | None) -> Principal:
+    def knows(self, name: str) -> bool:
+        """Whether there is such a user: the names of others may be mistyped passwords."""
+        return self._users is not None and name in self._users
+
+    def is_revoked(self, name: str) -> bool:
+        return self._users is not None and name in self._users and self._users[name].revoked
+
+    def named(self, hello: ClientHello, proven: str | None) -> str:
+        """Whose name a client gives, by itself or by its certificate."""
+        owner = self._by_token.get(digest_of(hello.token)) if hello.token else None
+        return owner or hello.user or proven or hello.client_id
+
+    async def admit(self, hello: ClientHello, proven: str | None, check: Check | None = None) -> Principal:
         """Who a client is; raise AccessDenied when that is not shown, or not for this client id."""
         if self._users is None:
             return self.anybody(hello)
@@ -127,48 +168,58 @@ class Users:
         owner = self._owner(hello) if hello.token else None
         name = owner or hello.user or proven or hello.client_id
         user = self._users.get(name)
+        shown = digest_of(hello.token) if owner is not None else ""
         if owner is None and (user is None or proven != name):
-            await self._check_password(name, user, hello.password)
+            expected = "" if user is None else user.password
+            # Nobody has an empty password: who gives none does not guess.
+            if not hello.password or not await (check or check_at_once)(name, expected, hello.password):
+                raise WrongSecret("this user does not exist here, or the password is wrong: check user and password")
+            shown = expected
         assert user is not None
-        if not _may_be(name, user, hello.client_id):
+        return self._principal(name, user, shown, hello.client_id)
+
+    def again(self, principal: Principal, client_id: str, proven: str | None) -> Principal:
+        """What somebody who was let in is by this file; raise AccessDenied if it would not be let in now."""
+        if self._users is None:
+            return Principal(client_id, self._limits)
+        name, shown = principal.name, principal.shown
+        user = self._users.get(name)
+        if user is None:
+            raise AccessDenied(f"user {name!r} does not exist any more")
+        if shown and shown != user.password and shown not in user.digests:
+            raise AccessDenied(f"the {'token' if shown.startswith(_DIGEST) else 'password'} of user {name!r} changed")
+        if not shown and proven != name:  # who came while there were no users has shown nothing
+            raise AccessDenied(f"there are users now, and user {name!r} has not shown who it is: attach again")
+        return self._principal(name, user, shown, client_id)
+
+    def _principal(self, name: str, user: User, shown: str, client_id: str) -> Principal:
+        if user.revoked:
+            raise AccessDenied(f"user {name!r} was revoked: ask who runs this broker")
+        until = user.digests.get(shown)
+        if until is not None and until <= time.time():
+            raise AccessDenied(f"the token of user {name!r} has expired: ask for a new one")
+        if not _may_be(name, user, client_id):
             raise AccessDenied(
-                f"user {name!r} may not attach as client {hello.client_id!r}: use {name!r}, {name + '/...'!r} or an id"
+                f"user {name!r} may not attach as client {client_id!r}: use {name!r}, {name + '/...'!r} or an id"
                 " that its entry `clients` names"
             )
         rights = None
         if self._roles:
             rights = Rights(tuple(rule for role in user.roles for rule in self._roles[role]))
         category = user.roles[0] if user.roles else ""
-        return Principal(name, user.limits or self._limits, rights, user.clearances, category)
+        return Principal(name, user.limits or self._limits, rights, user.clearances, category, shown, until)
 
     def _owner(self, hello: ClientHello) -> str:
         """Whose token it is. By its digest: how long that takes tells nothing of the tokens that there are."""
         owner = self._by_token.get(digest_of(hello.token))
         if owner is None or hello.user not in ("", owner):
-            raise AccessDenied("the token is not known here, or not this user's: ask for a new one")
+            raise WrongSecret("the token is not known here, or not this user's: ask for a new one")
         return owner
 
-    async def _check_password(self, name: str, user: User | None, password: str) -> None:
-        """Raise AccessDenied unless it is right; that no such user exists is not told."""
-        wrong = AccessDenied(f"user {name!r} does not exist here, or the password is wrong: check user and password")
-        if self._waiting >= MAX_WAITING:
-            raise AccessDenied(f"{MAX_WAITING} clients wait to be checked already: try again in a moment")
-        if self._checkers is None:
-            self._checkers = ThreadPoolExecutor(CHECKERS, "veena-passwords")
-        self._waiting += 1
-        try:
-            expected = user.password if user is not None else ""
-            is_right = await asyncio.get_running_loop().run_in_executor(self._checkers, _verify, expected, password)
-        finally:
-            self._waiting -= 1
-        if not is_right:
-            raise wrong
 
-    def close(self) -> None:
-        """End the threads."""
-        if self._checkers is not None:
-            self._checkers.shutdown(wait=False)
-            self._checkers = None
+async def check_at_once(name: str, expected: str, password: str) -> bool:
+    """Whether a password is right, without a thought for others who wait."""
+    return await asyncio.to_thread(verify, expected, password)
 
 
 def hash_password(password: str) -> str:
@@ -238,6 +289,11 @@ def _check_user(file: str, name: str, user: User, found: _File) -> None:
             raise ConfigError(file, where, f"has the unknown role {role!r}", f"roles here are: {known}")
     for fault in () if user.limits is None else user.limits.faults():
         raise ConfigError(file, f"{where}, limits", fault, "correct it")
+    for token in user.tokens:
+        if isinstance(token, Token) and token.until.tzinfo is None:
+            raise ConfigError(
+                file, f"{where}, tokens", f"until {token.until} names no time zone", "write 2027-01-31T00:00:00Z"
+            )
     try:
         if user.password:
             _hasher.check_needs_rehash(user.password)
@@ -245,12 +301,12 @@ def _check_user(file: str, name: str, user: User, found: _File) -> None:
         raise ConfigError(
             file, f"{where}, password", "is no argon2 hash", "make one with `veena users password`"
         ) from None
-    for digest in user.tokens:
+    for digest in user.digests:
         if not digest.startswith(_DIGEST) or len(digest) != len(digest_of("")):
             raise ConfigError(
                 file, f"{where}, tokens", f"{digest[:12]!r} is no digest", "make one with `veena users token`"
             )
-        if sum(digest in each.tokens for each in found.user.values()) > 1:
+        if sum(digest in each.digests for each in found.user.values()) > 1:
             raise ConfigError(file, f"{where}, tokens", "has the token of another user too", "make one for each")
 
 
@@ -272,7 +328,7 @@ def _unknown() -> str:
     return _hasher.hash(secrets.token_bytes(32))
 
 
-def _verify(expected: str, password: str) -> bool:
+def verify(expected: str, password: str) -> bool:
     """Whether a password is right; without one to expect it never is, and that takes as long."""
     try:
         return _hasher.verify(expected or _unknown(), password)

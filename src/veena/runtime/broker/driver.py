@@ -44,6 +44,7 @@ from veena.core.statistics import BrokerStatistics
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import EventCodec
 from veena.errors import LocalProtocolError
+from veena.matching.base.engine import Constraint
 from veena.runtime.links.links import Links, Retry
 from veena.runtime.logging.logs import Log
 from veena.runtime.store.recorder import Recorder
@@ -169,6 +170,10 @@ class Driver:
             if not self.is_remembered and type(answer) is Stored:
                 self.is_remembered = True
                 self.on_change()
+
+    def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
+        """Engine, constraint and scope of a client's subscription; None if there is none."""
+        return self.broker.events.sessions.asked(session, subscription)
 
     def new_session(self) -> int:
         """A number for a client's conversation, never used before."""

@@ -1,21 +1,20 @@
-"""Who has connected? The first sixteen bytes tell: another broker, a client, or noise.
+"""Who has connected? The first whole frame tells: another broker, a client, or noise.
 
-A stranger may say nothing for a while, but not for long, and only so many may say nothing at once: half-open
-connections and slow senders are thereby bounded in number and in time, whatever they send (each costs sixteen
-bytes until it is known). When there are too many, the one that has been silent for longest goes: whoever means it has
-said who it is within milliseconds, so those who do not cannot keep the others out. Whoever is known is handed on with
-what has come, and is no concern of this module any more.
+A header alone makes nobody known: until its first frame is whole a connection stays a stranger, and strangers are
+bounded in number, bytes and time (`transports.strangers`), the handshakes of their transports included. That frame is
+short, or the hello of a client that tells what it had before. Whoever is known is handed on with what has come, and is
+no concern of this module any more.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from veena.core.wire.header import HEADER, HEADER_SIZE, MAX_CONTROL_FRAME
 from veena.runtime.config.schema import EntranceLimits
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.strangers import Strangers
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
 #: Kinds that a broker begins with: Hello, and the questions of one that has no address yet.
@@ -23,6 +22,10 @@ LINK_KINDS = frozenset((1, 32, 36))
 #: What a client begins with, and who asks where to connect.
 CLIENT_HELLO = 64
 ASK_LOCATE = 100
+
+#: The longest first frame. A client's hello tells what it had before, and may be as long as any control frame; a
+#: broker's Hello and the other questions have a few addresses and names.
+MAX_FIRST_FRAME = 64 * 1024
 
 #: Takes a stream and what has come of it; who listens to it from now on.
 TakeOver = Callable[[Stream, bytes], Listener]
@@ -34,6 +37,9 @@ class EntranceStatistics:
     unidentified: int
     accepted: int
     refused: int
+    #: What strangers have this process hold, and how often the system had no descriptor for a new connection.
+    unidentified_bytes: int = 0
+    shortages: int = 0
 
 
 class Entrance:
@@ -51,37 +57,28 @@ class Entrance:
         self._takers: dict[int, TakeOver] = {**dict.fromkeys(LINK_KINDS, links), CLIENT_HELLO: clients}
         if questions is not None:
             self._takers[ASK_LOCATE] = questions
-        self._log = log
+        #: Known, or closing.
         self._inside: set[_Visitor] = set()
-        #: The oldest first.
-        self._strangers: dict[_Visitor, None] = {}
-        self._accepted = self._refused = 0
-        #: Why nobody is let in, if so.
-        self._closed = "this broker is starting: connect again"
+        #: For the transports: who has connected and is not known yet.
+        self.strangers = Strangers(limits, log)
+        self.strangers.closed = "this broker is starting: connect again"
+        self.strangers.others = lambda: len(self._inside)
+        self._accepted = 0
 
     def open(self) -> None:
         """Begin to let others in; who came before is turned away."""
-        self._closed = ""
+        self.strangers.closed = ""
 
     def accept(self, stream: Stream) -> Listener:
         """The `accept` of every transport."""
-        visitor = _Visitor(self, stream)
-        self._inside.add(visitor)
-        self._strangers[visitor] = None
-        if self._closed:
-            visitor.turn_away(self._closed)
-        elif len(self._inside) > self.limits.connections:
-            visitor.turn_away(f"this broker has {self.limits.connections} connections: try another, or later")
-        elif len(self._strangers) > self.limits.unidentified:
-            reason = f"{self.limits.unidentified} connections have not said who they are, and this one for longest"
-            next(iter(self._strangers)).turn_away(reason)
-        return visitor
+        if stream.stranger is None:  # its transport tells of a connection only now
+            stream.stranger = self.strangers.enter(stream.peer, stream.abort)
+        return _Visitor(self, stream)
 
     def close(self, reason: str) -> None:
         """Let nobody in any more, and send away who has not said who it is."""
-        self._closed = reason
-        for visitor in list(self._strangers):
-            visitor.stream.abort(reason)
+        self.strangers.closed = reason
+        self.strangers.end_all(reason)
 
     def abort(self, reason: str) -> None:
         """Let nobody in any more, and break off every connection."""
@@ -90,27 +87,34 @@ class Entrance:
             visitor.stream.abort(reason)
 
     def statistics(self) -> EntranceStatistics:
-        return EntranceStatistics(len(self._inside), len(self._strangers), self._accepted, self._refused)
+        strangers = self.strangers
+        return EntranceStatistics(
+            len(self._inside) + len(strangers),
+            len(strangers),
+            self._accepted,
+            strangers.turned_away,
+            strangers.held,
+            strangers.shortages,
+        )
 
-    def identify(self, visitor: _Visitor, data: bytes) -> Listener | None:
-        """Who takes over what began with these bytes; None for noise."""
-        length, _, kind, _, _ = HEADER.unpack_from(data)
-        take_over = self._takers.get(kind)
-        if take_over is None or not HEADER_SIZE <= length <= MAX_CONTROL_FRAME:
-            visitor.turn_away(f"the first frame has kind {kind} and {length} bytes: no Hello of a broker or a client")
+    def why_not_first(self, kind: int, length: int) -> str | None:
+        """Why a frame with this header cannot be the first one; None if it can."""
+        longest = MAX_CONTROL_FRAME if kind == CLIENT_HELLO else MAX_FIRST_FRAME
+        if kind in self._takers and HEADER_SIZE <= length <= longest:
             return None
-        del self._strangers[visitor]
-        self._accepted += 1
-        return take_over(visitor.stream, data)
+        return f"the first frame has kind {kind} and {length} bytes: no Hello of a broker or a client"
 
-    def refused(self, visitor: _Visitor, reason: str) -> None:
-        self._refused += 1
-        self._strangers.pop(visitor, None)
-        self._log.noise("connection refused", peer=visitor.stream.peer, reason=reason)
+    def identify(self, visitor: _Visitor, kind: int, data: bytes) -> Listener:
+        """Who takes over what began with these bytes, a whole frame at least."""
+        self._inside.add(visitor)
+        self._accepted += 1
+        if visitor.stream.stranger is not None:
+            visitor.stream.stranger.known()
+            visitor.stream.stranger = None
+        return self._takers[kind](visitor.stream, data)
 
     def left(self, visitor: _Visitor) -> None:
         self._inside.discard(visitor)
-        self._strangers.pop(visitor, None)
 
 
 class _Visitor:
@@ -119,42 +123,37 @@ class _Visitor:
     def __init__(self, entrance: Entrance, stream: Stream) -> None:
         self.stream = stream
         self._entrance = entrance
-        self._begin = b""
+        self._begin = bytearray()
         self._then: Listener | None = None
-        self._is_turned_away = False
-        self._patience = asyncio.get_running_loop().call_later(entrance.limits.identify_s, self._too_late)
         #: Replaced when it is known who speaks, so that a read costs no call more.
         self.received: Callable[[Bytes], None] = self._received
         self.clogged: Callable[[], None] = self._nothing
         self.cleared: Callable[[], None] = self._nothing
 
     def _received(self, data: Bytes) -> None:
-        if self._is_turned_away:
+        stranger = self.stream.stranger
+        if stranger is None or stranger.is_over:
             return
         self._begin += data
         if len(self._begin) < HEADER_SIZE:
             return
-        begin, self._begin = self._begin, b""
-        then = self._entrance.identify(self, begin)
-        if then is not None:
-            self._patience.cancel()
-            self._then = then
-            self.received, self.clogged, self.cleared = then.received, then.clogged, then.cleared
+        length, _, kind, _, _ = HEADER.unpack_from(self._begin)
+        why_not = self._entrance.why_not_first(kind, length)
+        if why_not is not None:
+            stranger.turn_away(why_not)
+            return
+        if len(self._begin) < length:
+            return
+        begin, self._begin = bytes(self._begin), bytearray()
+        then = self._then = self._entrance.identify(self, kind, begin)
+        self.received, self.clogged, self.cleared = then.received, then.clogged, then.cleared
 
     def closed(self, reason: str) -> None:
-        self._patience.cancel()
+        if self.stream.stranger is not None:
+            self.stream.stranger.gone()
         self._entrance.left(self)
         if self._then is not None:
             self._then.closed(reason)
-
-    def turn_away(self, reason: str) -> None:
-        if not self._is_turned_away:
-            self._is_turned_away = True
-            self._entrance.refused(self, reason)
-            self.stream.abort(reason)
-
-    def _too_late(self) -> None:
-        self.turn_away(f"it did not say who it is within {self._entrance.limits.identify_s:g} s")
 
     def _nothing(self) -> None:
         pass

@@ -129,6 +129,10 @@ class Locator:
         self._regions: tuple[object, Regions] | None = None
         self._rounds = self._answered = self._refused = self._moved = 0
 
+    def renew(self, secrets: Secrets) -> None:
+        """Ask others with these from now on."""
+        self._secrets = secrets
+
     def start(self) -> None:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
@@ -221,7 +225,11 @@ class Locator:
         if users.is_open or (question.own and self._driver.links.trust.why_not(stream) is None):
             return
         hello = ClientHello(VERSION_LOW, VERSION, question.client_id, question.user, question.password, question.token)
-        await users.admit(hello, stream.proven)
+        await self._clients.log_ins.admit(users, hello, stream, "AskLocate")
+
+    def turned_away(self) -> None:
+        """Somebody asked who was not let in."""
+        self._refused += 1
 
     def answer(self, question: AskLocate, ip: str) -> TellLocated | Farewell:
         config = self._config()
@@ -323,7 +331,8 @@ class _Visit:
             await self._locator.may_ask(question, self._stream)
             self._say(self._locator.answer(question, self._stream.ip))
         except AccessDenied as error:
-            self._say(Farewell(RefusalCode.DENIED, str(error)[:MAX_REASON]))
+            self._locator.turned_away()
+            self._say(Farewell(error.code, str(error)[:MAX_REASON]))
         except VeenaError as error:  # such as an address of this broker that is too long to be told
             self._say(Farewell(RefusalCode.PROTOCOL, str(error)[:MAX_REASON]))
 

@@ -36,20 +36,23 @@ from veena.runtime.broker.entrance import Entrance
 from veena.runtime.broker.http import HttpServer, status
 from veena.runtime.broker.locator import Locator
 from veena.runtime.broker.map_view import live_view
+from veena.runtime.broker.running import RunningMark
 from veena.runtime.broker.staging_release import Releaser, open_staging
 from veena.runtime.broker.statistics import NodeStatistics
+from veena.runtime.clients.revocation import Judged, judge_all
 from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
 from veena.runtime.config.schema import RELOADABLE, Config, changes
+from veena.runtime.logging.audit import NO_AUDIT, AuditLog
 from veena.runtime.logging.logs import Log, memory_bytes
 from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.store.retention import Retention
 from veena.runtime.store.store import Store
+from veena.runtime.transports.certificate import Believed, believed
 from veena.runtime.transports.registry import NO_SECRETS, Secrets, Server, listen
 from veena.runtime.transports.stream import Listener, Stream
-from veena.runtime.transports.tls import load_chain
 from veena.runtime.transports.url import Url, parse_url
 
 #: How long clients are given to go elsewhere when a broker stops, and streams to send their last words.
@@ -82,6 +85,10 @@ class Node:
         self._tables: LogService | None = None
         self._releaser: Releaser | None = None
         self._http: HttpServer | None = None
+        self._audit: AuditLog | None = None
+        self._authorities = Believed()
+        #: By which commands on this machine find this broker, where it keeps anything.
+        self.mark: RunningMark | None = None
         self._is_draining = False
         self._changed = asyncio.Event()
 
@@ -126,7 +133,9 @@ class Node:
         """Begin; raises StoreError or ConfigError for what does not work, and leaves nothing behind then."""
         try:
             secrets = self._secrets = self.config.secrets()
+            self._authorities = believed(self.config.path(self.config.tables.tls.authority))
             users = self._load_users()
+            self._audit = self._open_audit()
             disk = await self._open_store()
             for text in self.config.listen:
                 self._servers.append(await self._listen(parse_url(text), secrets))
@@ -146,25 +155,12 @@ class Node:
             driver.on_change = self._changed.set
             driver.on_failure = self._fail
             driver.on_restart = self._fail
-            clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
-            self._clients = clients
-            self._clients.batches = driver.recorder is None
-            self._clients.label_of = self._label_of
-            if self.config.tables.auth.tell:
-                clients.access = AccessEvents(
-                    self.config.name, clients.codec, clients.clock, driver.new_session, clients.later
-                )
-            self._clients.reports = {
-                "status": lambda: status(self.statistics()),
-                "map": lambda: json.dumps(self.topology()).encode(),
-                "clients": lambda: json.dumps(self._clients_view()).encode(),
-            }
-            self._tables = self._clients.tables = LogService(
-                self.store, self._clients.codec, self._broker_places, self.log
-            )
+            clients = self._clients = self._make_clients(driver, users)
+            path = self.config.path(self.config.tables.store.path)
+            self.mark = None if path is None else RunningMark(path)
             self._releaser = await self._open_staging()
-            self._clients.staging = self._releaser.staging
-            driver.clients = self._clients
+            clients.staging = self._releaser.staging
+            driver.clients = clients
             self._locator = Locator(lambda: self.config, driver, clients, self.urls, secrets, self.log)
             await self._open_http()
         except BaseException:
@@ -175,6 +171,7 @@ class Node:
         self._entrance.open()
         self.locator.start()
         driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
+        self._note("broker started", urls=",".join(self.urls))
         self.log.info(
             "broker started",
             name=self.config.name,
@@ -183,10 +180,54 @@ class Node:
             urls=",".join(self.urls),
         )
 
+    def _make_clients(self, driver: Driver, users: Users) -> Conversations:
+        clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
+        clients.revoked = driver.links.revoked = self.config.revoked()
+        clients.audit = clients.log_ins.audit = driver.links.audit = self._audit
+        clients.batches = driver.recorder is None
+        clients.label_of = self._label_of
+        if self.config.tables.auth.tell:
+            clients.access = AccessEvents(
+                self.config.name, clients.codec, clients.clock, driver.new_session, clients.later
+            )
+        clients.reports = {
+            "status": lambda: status(self.statistics()),
+            "map": lambda: json.dumps(self.topology()).encode(),
+            "clients": lambda: json.dumps(self._clients_view()).encode(),
+        }
+        self._tables = clients.tables = LogService(self.store, clients.codec, self._broker_places, self.log)
+        return clients
+
     def _load_users(self) -> Users:
         limits = self.config.tables.limits.client
         path = self.config.path(self.config.tables.auth.users_file)
         return Users(limits=limits) if path is None else load_users(path, limits)
+
+    def _open_audit(self) -> AuditLog | None:
+        section = self.config.tables.audit
+        path = self.config.path(section.file)
+        if path is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def trouble(told: str | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._audit_trouble, told)
+
+        return AuditLog(
+            path, broker=self.config.name, max_bytes=section.max_bytes, files=section.files, on_trouble=trouble
+        )
+
+    def _audit_trouble(self, told: str | None) -> None:
+        if told is None:
+            self.log.info("the audit log can be written again")
+        else:
+            self.log.error("the audit log cannot be written: lines wait in memory, then they are lost", reason=told)
+
+    def _note(self, kind: str, **fields: str | int | None) -> None:
+        """A line of the audit log, if there is one."""
+        if self._audit is not None:
+            self._audit.note(kind, **fields)
 
     async def _open_store(self) -> Disk:
         """What this broker remembers, under the address of its configuration."""
@@ -246,7 +287,7 @@ class Node:
 
     async def _listen(self, url: Url, secrets: Secrets) -> Server:
         try:
-            return await listen(url, self._entrance.accept, secrets)
+            return await listen(url, self._entrance.accept, secrets, self._entrance.strangers)
         except OSError as error:
             reason = f"cannot be listened on ({error.strerror or error})"
             remedy = "stop who listens there, or choose another port; port 0 picks a free one"
@@ -312,7 +353,8 @@ class Node:
             return "starting"
         if self._is_draining:
             return "stopping"
-        return self.store.statistics().trouble
+        audit = None if self._audit is None else self._audit.statistics().trouble
+        return self.store.statistics().trouble or (audit and f"the audit log cannot be written: {audit}")
 
     def reload(self, new: Config) -> tuple[list[str], list[str]]:
         """Take over what may change; what was taken over, and what needs a restart."""
@@ -322,30 +364,61 @@ class Node:
             (taken if (section, key) in RELOADABLE else left).append(f"[{section}] {key}")
         limits = new.tables.limits
         self._limits.connections, self._limits.unidentified = limits.connections, limits.unidentified
+        self._limits.unidentified_bytes = limits.unidentified_bytes
         self._limits.identify_s = limits.identify_s
-        users, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
+        before, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
         try:
-            # The file itself may have changed while its name has not.
-            self.clients.users, before = self._load_users(), self.clients.users
+            # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
+            users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()
+            authorities = believed(self.config.path(self.config.tables.tls.authority))
         except ConfigError:
-            self.config = users
+            self.config = before
             raise
-        before.close()
         self.config = self.config.with_network_of(new)
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.driver.links.trust = self.config.trust()
-        self._renew_certificates()
-        self.log.info("configuration read again", taken=", ".join(taken), needs_restart=", ".join(left))
+        self.clients.users = users
+        self.clients.revoked = self.driver.links.revoked = revoked
+        self._renew(secrets)
+        judged, links = self._judge(authorities)
+        self._note("configuration read again", taken=", ".join(taken), needs_restart=", ".join(left))
+        self.log.info(
+            "configuration read again",
+            taken=", ".join(taken),
+            needs_restart=", ".join(left),
+            sessions_ended=judged.ended,
+            sessions_narrowed=judged.narrowed,
+            links_ended=links,
+        )
         return taken, left
 
-    def _renew_certificates(self) -> None:
-        """Certificates run out: a renewed file is shown to whoever connects from now on."""
-        tls = self.config.tables.tls
-        certificate, key = self.config.path(tls.certificate), self.config.path(tls.key)
-        if certificate is not None and key is not None:
-            for context in (self._secrets.server, self._secrets.client):
-                if context is not None:
-                    load_chain(context, certificate, key)
+    def _renew(self, secrets: Secrets) -> None:
+        """Certificates run out, and authorities change: handshakes from now on use the files as they are now."""
+        self._secrets = secrets
+        for server in self._servers:
+            server.renew(secrets.server)
+        self.driver.links.renew(secrets)
+        self.locator.renew(secrets)
+
+    def _judge(self, authorities: Believed) -> tuple[Judged, int]:
+        """Let those go, or narrow what they may, who would not be let in now."""
+        before, self._authorities = self._authorities, authorities
+        dropped = before.dropped(authorities)
+        revoked = self.clients.revoked
+
+        def why_not(stream: Stream) -> str | None:
+            found = stream.certificate
+            if (
+                found is not None
+                and dropped is not None
+                and (found.issuer in dropped or not before.knows(found.issuer))
+            ):
+                return "the authority of its certificate is not believed any more: attach again"
+            return revoked.why_not(found, time.time())
+
+        if self._secrets.server is not None:  # who is in the middle of a handshake does it by what held before
+            self._entrance.strangers.end_all("the certificates were read again: connect again")
+        return judge_all(self.clients, why_not), self.driver.links.judge_all(why_not)
 
     def statistics(self) -> NodeStatistics:
         return NodeStatistics(
@@ -369,6 +442,7 @@ class Node:
             self.tables.statistics(),
             self.staging.statistics(),
             self.log.statistics(),
+            NO_AUDIT if self._audit is None else self._audit.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:
@@ -448,6 +522,12 @@ class Node:
             await asyncio.to_thread(self._tables.close)
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+        if self.mark is not None:
+            self.mark.close()
+            self.mark = None
+        if self._audit is not None:
+            self._audit.note("broker stopped")
+            await asyncio.to_thread(self._audit.close)
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 

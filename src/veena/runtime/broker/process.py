@@ -152,8 +152,12 @@ def _reload(node: Node, load: Callable[[], Config], log: Log) -> None:
         new = load()
         configure(new.tables.log.level, new.tables.log.format)
         node.reload(new)
+        fault = ""
     except ConfigError as error:
-        log.error("configuration not taken over: it has faults", reason=str(error))
+        fault = str(error)
+        log.error("configuration not taken over: it has faults", reason=fault)
+    if node.mark is not None:
+        node.mark.reloaded(fault)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

@@ -11,6 +11,7 @@ from veena.runtime.clients.service import ConversationStatistics
 from veena.runtime.clients.staging import StagingStatistics
 from veena.runtime.clients.table_service import LogStatistics
 from veena.runtime.links.end import EndStatistics
+from veena.runtime.logging.audit import AuditStatistics
 from veena.runtime.logging.logs import LineStatistics
 from veena.runtime.store.store import StoreStatistics
 
@@ -43,3 +44,4 @@ class NodeStatistics:
     staging: StagingStatistics
     #: What it has written to its log.
     lines: LineStatistics
+    audit: AuditStatistics

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -50,13 +51,17 @@ from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocol
 from veena.event import EventId
 from veena.runtime.access.access_events import AccessEvents, Action
 from veena.runtime.access.limits import Limits, UserRates
+from veena.runtime.access.log_ins import LogIns
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
+from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.pace import Pace
 from veena.runtime.clients.staging import Incoming, Staging
 from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
+from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.certificate import Revoked
 from veena.runtime.transports.stream import Bytes, Stream
 
 #: How long a client may take to say who it is, all of it.
@@ -71,35 +76,6 @@ ORDERLY = (RefusalCode.BYE, RefusalCode.CLOSING)
 logger = logging.getLogger("veena.clients")
 
 
-class Gives(Protocol):
-    """The driver, as far as conversations use it."""
-
-    def give(self, given: Input) -> None:
-        """Hand an input to the core, which answers through `Conversations.tell`."""
-
-    def again(self, session: int, burst: EventBurst) -> Receivers | None:
-        """Who gets a burst like one before it, if nothing else follows from it; None where it has to be given."""
-
-    def new_session(self) -> int:
-        """A number that no session has had."""
-
-
-class Tables(Protocol):
-    """The service that shows the broker's tables to readers outside, as far as conversations use it."""
-
-    def ask(self, who: Conversation, frame: Any) -> None:
-        """Deal with a reader's question."""
-
-    def is_reading(self, who: Conversation) -> bool:
-        """Whether blocks of a table are on their way to this client."""
-
-    def cleared(self, who: Conversation) -> None:
-        """The client reads again."""
-
-    def left(self, who: Conversation) -> None:
-        """The client is gone."""
-
-
 class House(Protocol):
     """The broker's client service, as far as one conversation and the handlers of its frames use it.
 
@@ -110,18 +86,22 @@ class House(Protocol):
     identity: Identity
     settings: Settings
     users: Users
+    log_ins: LogIns
     clock: Callable[[], float]
     log: Log
     codec: EventCodec
+    revoked: Revoked
     sessions: dict[int, Conversation]
+    everybody: dict[int, Conversation]
     by_principal: dict[str, int]
     rates: UserRates
     elsewhere: tuple[str, ...] | None
     reports: dict[str, Callable[[], bytes]]
     label_of: Callable[[Unit], str | None]
-    tables: Tables | None
+    tables: Tables[Conversation] | None
     staging: Staging | None
     access: AccessEvents | None
+    audit: AuditLog | None
     batches: bool
     attached: int
     refused: int
@@ -171,6 +151,7 @@ class Conversation:
         self.key = key
         #: 0 until the core knows the client.
         self.session: int = 0
+        self.principal: Principal | None = None
         self.principal_name = self.category = ""
         self.rights: Rights | None = None
         #: The labels that it is cleared for; None where nobody vouches for anybody.
@@ -334,11 +315,13 @@ class Conversation:
 
     async def _check(self, hello: ClientHello) -> None:
         try:
-            principal = await self.house.users.admit(hello, self.stream.proven)
+            users = self.house.users
+            principal = await self.house.log_ins.admit(users, hello, self.stream, "ClientHello")
+            if users is not self.house.users:  # they were read again meanwhile
+                principal = self.house.users.again(principal, hello.client_id, self.stream.proven)
         except AccessDenied as error:
             self.house.refused += 1
-            self._tell_refused("attach", str(error), hello.user)
-            self.end(RefusalCode.DENIED, str(error))
+            self.end(error.code, str(error))
             return
         if self._is_over:
             return
@@ -354,14 +337,19 @@ class Conversation:
     def _attach(self, principal: Principal) -> None:
         house, hello = self.house, self._hello
         assert hello is not None
+        gone = house.revoked.why_not(self.stream.certificate, time.time())
+        if gone is not None:
+            house.refused += 1
+            self.end(RefusalCode.DENIED, gone)
+            return
         limits = self.limits = principal.limits
         count = house.by_principal.get(principal.name, 0)
         if count >= limits.connections:
             house.refused += 1
             self.end(RefusalCode.LIMIT, f"{principal.name!r} has {count} connections already: close one first")
             return
-        self.principal_name, self.rights, self.clearances = principal.name, principal.rights, principal.clearances
-        self.category = principal.category
+        self.principal, self.principal_name, self.category = principal, principal.name, principal.category
+        self.rights, self.clearances = principal.rights, principal.clearances
         self._patience = MISSED_HEARTBEATS * hello.heartbeat_ms / 1000
         self._heard = now = house.clock()
         if self._decoder.buffered:
@@ -382,11 +370,20 @@ class Conversation:
             )
         )  # fmt: skip
 
+    def judged(self, principal: Principal) -> None:
+        """What the client is and may do is this from now on."""
+        if self._pace.rates is not None:
+            self._pace.rates.hold_to(principal.limits, self.house.clock())
+        self.principal, self.rights, self.limits = principal, principal.rights, principal.limits
+        self.category = principal.category
+        self.usual = None  # the next read is judged anew
+
     def welcomed(self, effect: Welcome) -> None:
         house, settings = self.house, self.house.settings
         house.attached += 1
         if house.access is not None:
             house.access.came_in(self.client_id, self.principal_name, self.category)
+        self.note("log-in")
         self.incarnation = effect.incarnation
         self.say(
             ClientWelcome(
@@ -442,7 +439,10 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        who = "?" if self._hello is None else repr(self._hello.client_id)
+        who = "?"
+        if self._hello is not None:
+            shown = self.house.log_ins.shown(self.house.users, self._hello, self.stream.proven)[0]
+            who = repr(self.client_id if self.session else shown)
         return f"{who} at {self.stream.peer}"
 
     @property
@@ -520,11 +520,20 @@ class Conversation:
             self._tell_refused("ask", reason)
         self.say(TellRefused(number, why, reason[:MAX_REASON]))
 
-    def _tell_refused(self, action: Action, reason: str, user: str = "") -> None:
+    def note(self, kind: str, **fields: str | int | None) -> None:
+        """Write down a decision about this client, where that is done."""
+        if self.house.audit is not None:
+            who = {"user": self.principal_name, "client": self.client_id, "address": self.stream.peer}
+            self.house.audit.note(kind, **who, **fields)
+
+    def _tell_refused(self, action: Action, reason: str) -> None:
+        self.note("right refused", action=action, code=RefusalCode.DENIED, reason=reason)
         if self.house.access is not None:
-            self.house.access.refused(self.client_id, user or self.principal_name, action, reason)
+            self.house.access.refused(self.client_id, self.principal_name, action, reason)
 
     def refuse_advert(self, name: str, why: RefusalCode, reason: str) -> None:
+        if why is RefusalCode.DENIED:
+            self._tell_refused("ask", reason)
         self.say(TellAdvertRefused(name, why, reason[:MAX_REASON]))
 
     def unanswered(self, effect: Unanswered) -> None:

@@ -186,7 +186,7 @@ def _subscribe(who: Conversation, frame: AskSubscribe) -> None:
         )
         return
     scope = frame.scope or levels
-    denied = _may_not_subscribe(who, frame.engine, constraint, scope)
+    denied = may_not_subscribe(who, frame.engine, constraint, scope)
     if denied is not None:
         who.refuse(number, RefusalCode.DENIED, denied)
         return
@@ -211,7 +211,8 @@ def _subscribe(who: Conversation, frame: AskSubscribe) -> None:
     )
 
 
-def _may_not_subscribe(who: Conversation, engine: str, constraint: Constraint, scope: int) -> str | None:
+def may_not_subscribe(who: Conversation, engine: str, constraint: Constraint, scope: int) -> str | None:
+    """Why the client may not have this subscription; None if it may."""
     rights = who.rights
     if rights is None or engine not in SUBSCRIBED:
         return None

@@ -68,13 +68,18 @@ from veena.core.wire.event import (
 from veena.errors import RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.limits import UserRates
+from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
 from veena.runtime.access.users import Users
-from veena.runtime.clients.conversation import Conversation, Gives, Tables
+from veena.runtime.clients.conversation import Conversation
 from veena.runtime.clients.explain import TELLS
+from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.requests import REQUESTS, answer_frames
+from veena.runtime.clients.revocation import why_over
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
+from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
 #: How often somebody looks for clients that are gone without a word.
@@ -106,6 +111,7 @@ class ConversationStatistics:
     slowed_events: int = 0
     slowed_bytes: int = 0
     slowed_control: int = 0
+    log_ins: LogInStatistics = NO_LOG_INS
 
 
 @lru_cache(maxsize=1024)
@@ -132,7 +138,10 @@ class Conversations:
         self.clock = clock
         #: What clients can cause at will is told, but not as often as they cause it.
         self.log = log or Log(logger)
+        self.log_ins = LogIns(self.log, clock, lambda: self.access)
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        #: The certificates that are good no more.
+        self.revoked = NONE_REVOKED
         #: By session; and all, those that have none yet included.
         self.sessions: dict[int, Conversation] = {}
         self.everybody: dict[int, Conversation] = {}
@@ -145,11 +154,13 @@ class Conversations:
         self.reports: dict[str, Callable[[], bytes]] = {}
         self.label_of: Callable[[Unit], str | None] = lambda unit: None
         #: What readers outside are shown of the store.
-        self.tables: Tables | None = None
+        self.tables: Tables[Conversation] | None = None
         #: What clients stage before it is published.
         self.staging: Staging | None = None
         #: Who tells others who came in and who was refused, if anybody.
         self.access: AccessEvents | None = None
+        #: Where every decision about access is written down, if anywhere.
+        self.audit: AuditLog | None = None
         self.audience = Audience()
         self._next = 0
         self._dirty: list[Conversation] = []
@@ -241,7 +252,7 @@ class Conversations:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.users.close()
+        self.log_ins.close()
 
     def statistics(self) -> ConversationStatistics:
         return ConversationStatistics(
@@ -256,6 +267,7 @@ class Conversations:
             0 if self.access is None else self.access.told,
             0 if self.access is None else self.access.untold,
             *(self.rates.slowed[kind] for kind in ("events", "bytes", "control")),
+            self.log_ins.statistics(),
         )
 
     # --- events ---
@@ -393,6 +405,11 @@ class Conversations:
         self._timer = None
         now = self.clock()
         for who in list(self.everybody.values()):
-            who.look(now)
+            over = why_over(who)
+            if over is None:
+                who.look(now)
+            else:
+                who.note("session ended", code=RefusalCode.DENIED, reason=over)
+                who.end(RefusalCode.DENIED, over)
         if self.everybody:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)

@@ -41,6 +41,10 @@ class Subscribed:
             return _KINDS[self._codes[number]]
         return self._others.get(number)
 
+    def numbers(self) -> list[int]:
+        """Those that there are."""
+        return [number for number, code in enumerate(self._codes) if code] + list(self._others)
+
     @property
     def durable(self) -> int:
         """How many of them are kept while their client is away."""

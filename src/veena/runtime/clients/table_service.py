@@ -270,6 +270,13 @@ class LogService:
         for read in list(reader.reads.values()) if reader is not None else ():
             self._over(read)
 
+    def judged(self, who: Conversation) -> None:
+        """The rights of a reader changed: what it reads it has to ask for again."""
+        reader = self._readers.get(who.key)
+        for read in list(reader.reads.values()) if reader is not None else ():
+            self._over(read)
+            who.refuse(read.number, RefusalCode.BUSY, f"the rights of {who.principal_name!r} changed: read on")
+
     # --- whether ---
 
     def _may_see(self, who: Conversation, number: int, table: str) -> bool:

@@ -194,12 +194,14 @@ class _Reading:
             self.fault(("tls",), "certificate", "goes with key", "name both files, or none")
         if tls.certificate is None and any(url.is_secure for url in urls if str(url) in tables.broker.listen):
             self.fault(("broker",), "listen", "uses TLS, but [tls] names no certificate", "name certificate and key")
+        if tls.revoked is not None and tls.authority is None:
+            self.fault(("tls",), "revoked", "is named without an authority", "name the authority whose list that is")
         if tls.clients != "none" and tls.authority is None:
             remedy = "name the file of who signed the clients' certificates"
             self.fault(("tls",), "clients", f"are {tls.clients}, but there is no authority", remedy)
 
     def _check_files(self, tables: Tables) -> None:
-        named = [("tls", key, getattr(tables.tls, key)) for key in ("certificate", "key", "authority")]
+        named = [("tls", key, getattr(tables.tls, key)) for key in ("certificate", "key", "authority", "revoked")]
         for section, key, name in [*named, ("auth", "users_file", tables.auth.users_file)]:
             if name is not None and not (self.base / name).is_file():
                 self.fault((section,), key, f"names {name!r}, which is no file", "write the path of a file")
@@ -207,7 +209,7 @@ class _Reading:
             from veena.runtime.access.users import load_users
 
             try:
-                load_users(self.base / tables.auth.users_file, tables.limits.client).close()
+                load_users(self.base / tables.auth.users_file, tables.limits.client)
             except ConfigError as error:
                 self.faults.append(error)
 

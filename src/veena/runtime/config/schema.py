@@ -28,6 +28,7 @@ from veena.errors import ConfigError
 from veena.runtime.access.limits import Limits
 from veena.runtime.links.links import Retry
 from veena.runtime.links.trust import Trust
+from veena.runtime.transports.certificate import NONE_REVOKED, Revoked, load_revoked
 from veena.runtime.transports.registry import Secrets
 from veena.runtime.transports.tls import AskClients, client_context, server_context
 
@@ -51,6 +52,8 @@ class EntranceLimits:
     identify_s: float = 10.0
     #: Strangers at once; with the next one the oldest has to go.
     unidentified: int = 2048
+    #: Bytes that they may have the broker hold, unfinished handshakes included; beyond them the oldest has to go too.
+    unidentified_bytes: int = 64 << 20
     #: Connections at once, whoever they are.
     connections: int = 20_000
 
@@ -124,6 +127,8 @@ class TlsSection(_Section, frozen=True):
     key: str | None = None
     #: Who signed the certificates of the others.
     authority: str | None = None
+    #: A list of certificates that the authority has revoked (X509 CRL, PEM).
+    revoked: str | None = None
     #: Whether who connects has to show a certificate.
     clients: AskClients = "none"
 
@@ -139,6 +144,9 @@ class AuthSection(_Section, frozen=True):
 class LimitsSection(_Section, frozen=True):
     connections: Count = 20_000
     unidentified: Count = 2048
+    #: What connections may have this broker hold that have not said who they are: a client's first frame is at most
+    #: half a MiB, and an unfinished handshake of TLS takes 48 KiB.
+    unidentified_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=1 << 40)] = 64 << 20
     identify_s: Seconds = 10.0
     frame_bytes: Annotated[int, msgspec.Meta(ge=1024, le=MAX_FRAME)] = DEFAULT_MAX_FRAME
     open_events: Count = 100_000
@@ -175,6 +183,16 @@ class LogSection(_Section, frozen=True):
     format: Literal["plain", "json"] = "plain"
 
 
+class AuditSection(_Section, frozen=True):
+    """The audit log: every decision about access, in a file of its own."""
+
+    #: Left out, there is none.
+    file: str | None = None
+    #: A file that would grow beyond this is renamed, and of all so many are there at most.
+    max_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 64 << 20
+    files: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8
+
+
 class HttpSection(_Section, frozen=True):
     #: `host:port` for /healthz, /readyz, /metrics and /statusz; left out, there is none.
     listen: str | None = None
@@ -194,6 +212,7 @@ class Tables(_Section, frozen=True):
     locator: LocatorSection = msgspec.field(default_factory=LocatorSection)
     log: LogSection = msgspec.field(default_factory=LogSection)
     http: HttpSection = msgspec.field(default_factory=HttpSection)
+    audit: AuditSection = msgspec.field(default_factory=AuditSection)
 
 
 #: What a running broker takes over when it is told to read its file again.
@@ -202,9 +221,14 @@ RELOADABLE = (
     ("log", "format"),
     ("limits", "connections"),
     ("limits", "unidentified"),
+    ("limits", "unidentified_bytes"),
     ("limits", "identify_s"),
     ("limits", "client"),
     ("auth", "users_file"),
+    ("tls", "certificate"),
+    ("tls", "key"),
+    ("tls", "authority"),
+    ("tls", "revoked"),
     ("links", "certificates"),
     ("links", "dial"),
     ("load", "clients"),
@@ -288,14 +312,20 @@ class Config:
     def secrets(self) -> Secrets:
         """The TLS contexts; raises ConfigError where a file of them cannot be used."""
         tls = self.tables.tls
-        certificate, key, authority = map(self.path, (tls.certificate, tls.key, tls.authority))
+        names = (tls.certificate, tls.key, tls.authority, tls.revoked)
+        certificate, key, authority, revoked = map(self.path, names)
         server = None
         if certificate is not None and key is not None:
-            server = server_context(certificate, key, authority, tls.clients)
+            server = server_context(certificate, key, authority, tls.clients, revoked)
         # Reading the system's authorities takes a tenth of a second: who has nothing to add dials with the default.
         has_own = authority is not None or certificate is not None
-        client = client_context(authority, certificate, key) if has_own else None
+        client = client_context(authority, certificate, key, revoked) if has_own else None
         return Secrets(server, client, tuple(self.tables.auth.origins))
+
+    def revoked(self) -> Revoked:
+        """The certificates that are good no more; raises ConfigError where their file cannot be used."""
+        path = self.path(self.tables.tls.revoked)
+        return NONE_REVOKED if path is None else load_revoked(path)
 
     def trust(self) -> Trust:
         tables = self.tables
@@ -307,7 +337,7 @@ class Config:
 
     def entrance_limits(self) -> EntranceLimits:
         limits = self.tables.limits
-        return EntranceLimits(limits.identify_s, limits.unidentified, limits.connections)
+        return EntranceLimits(limits.identify_s, limits.unidentified, limits.unidentified_bytes, limits.connections)
 
 
 class ConfigFaults(ConfigError):

@@ -80,6 +80,8 @@ class LinkEnd:
         self.number = number
         self.stream = stream
         self.own = own
+        #: Whether this broker has made the connection.
+        self.is_dialled = False
         self._links = links
         self._decoder = wire.Decoder(links.codec, links.codec.max_frame)
         self._bytes_in = self._bytes_out = 0

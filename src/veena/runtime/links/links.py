@@ -25,7 +25,9 @@ from veena.core.wire.event import EventCodec, EventFrame
 from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
 from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
 from veena.runtime.links.trust import Trust
+from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 from veena.runtime.transports.url import Url, parse_url
@@ -67,6 +69,10 @@ class Links:
         self._dials = 0
         #: May change while a broker runs.
         self.trust = Trust()
+        #: The certificates that are good no more.
+        self.revoked = NONE_REVOKED
+        #: Where links taken and refused are written down, if anywhere.
+        self.audit: AuditLog | None = None
         self._is_stopping = False
         self._measuring: asyncio.TimerHandle | None = None
 
@@ -77,7 +83,7 @@ class Links:
 
     def accept(self, stream: Stream, data: bytes) -> Listener:
         """Another broker has connected and said this much."""
-        why_not = self.trust.why_not(stream)
+        why_not = self.revoked.why_not(stream.certificate, time.time()) or self.trust.why_not(stream)
         if why_not is not None:
             return self._refuse(stream, why_not)
         end = self._open(stream, own=None, dialled=False)
@@ -86,6 +92,10 @@ class Links:
 
     def _refuse(self, stream: Stream, reason: str) -> Listener:
         self._log.noise("link refused", peer=stream.peer, proven=stream.proven, reason=reason)
+        if self.audit is not None:
+            self.audit.note(
+                "link refused", certificate=stream.proven, address=stream.peer, code="denied", reason=reason
+            )
         refused = LinkEnd(0, stream, None, self)  # no link has this number: whatever it says goes nowhere
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
@@ -146,8 +156,13 @@ class Links:
     def _open(self, stream: Stream, own: OwnLink | None, dialled: bool) -> LinkEnd:
         self._last += 1
         end = LinkEnd(self._last, stream, own, self)
+        end.is_dialled = dialled or own is not None
         self._ends[end.number] = end
         self._note("link up", end, proven=stream.proven)
+        if self.audit is not None:
+            self.audit.note(
+                "link taken" if own is None else "link made", certificate=stream.proven, address=stream.peer
+            )
         self._give(LinkUp(end.number, True, stream.ip, dialled))
         return end
 
@@ -267,11 +282,42 @@ class Links:
         if end.number in self._ends:
             self._give(LinkRoom(end.number, size))
 
+    # --- what changes while links are there ---
+
+    def renew(self, secrets: Secrets) -> None:
+        """Dial with these from now on."""
+        self._secrets = secrets
+
+    def judge_all(self, why_not: Callable[[Stream], str | None]) -> int:
+        """End the links that would not be taken now; how many. `why_not` says why a connection must end, if so."""
+        ended = 0
+        for end in list(self._ends.values()):
+            reason = why_not(end.stream) or (None if end.is_dialled else self.trust.why_not(end.stream))
+            if reason is not None:
+                self._end(end, reason)
+                ended += 1
+        return ended
+
+    def _end(self, end: LinkEnd, reason: str) -> None:
+        del self._ends[end.number]
+        self._log.warning("link ended", link=end.number, peer=end.stream.peer, reason=reason)
+        if self.audit is not None:
+            self.audit.note("link ended", address=end.stream.peer, certificate=end.stream.proven, reason=reason)
+        end.put([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
+        end.flush()
+        end.stream.close(reason)
+        self._give(LinkDown(end.number, reason))
+
     # --- load ---
 
     def _measure(self) -> None:
         self._measuring = asyncio.get_running_loop().call_later(MEASURE_S, self._measure)
+        now = time.time()
         for end in list(self._ends.values()):
+            expired = self.revoked.why_not(end.stream.certificate, now)
+            if expired is not None:
+                self._end(end, expired)
+                continue
             news = end.measure()
             if news is not None:
                 self._give(LinkLoad(end.number, news))

@@ -7,8 +7,11 @@ socket, with neither recursion nor a copy per write.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 
+from veena.runtime.transports.certificate import Certificate
+from veena.runtime.transports.strangers import Stranger
 from veena.runtime.transports.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transports.tcp import HIGH_WATER, LOW_WATER, MAX_WAITING, Accept
 from veena.runtime.transports.url import Url
@@ -24,6 +27,8 @@ class MemoryStream:
         self.peer = f"memory:{name}"
         self.ip = ""
         self.proven: str | None = None
+        self.certificate: Certificate | None = None
+        self.stranger: Stranger | None = None
         self.other: MemoryStream | None = None
         self.listener: Listener | None = None
         #: What was written here and has not been read over there.
@@ -108,6 +113,9 @@ class MemoryServer:
 
     def __init__(self, url: Url) -> None:
         self.url = url
+
+    def renew(self, context: ssl.SSLContext | None) -> None:
+        """Nobody listens in between."""
 
     async def close(self) -> None:
         _listening.pop(self.url.host, None)

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from veena.runtime.transports.certificate import Certificate
+from veena.runtime.transports.strangers import Stranger
+
 Bytes = bytes | bytearray | memoryview
 #: Why a stream is over that its other end closed without giving a reason.
 CLOSED = "closed by the peer"
@@ -23,6 +26,10 @@ class Stream(Protocol):
     peer: str
     ip: str
     proven: str | None
+    #: Of what it has proved it by; None without a certificate.
+    certificate: Certificate | None
+    #: Set while it is not known who speaks, where others made the connection; whoever finds out says so.
+    stranger: Stranger | None
 
     def write(self, parts: Sequence[Bytes]) -> None:
         """Send all of this, in order. After `close` it is dropped."""

@@ -14,6 +14,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from veena.runtime.transports.accepting import Acceptor, bind, shown
+from veena.runtime.transports.certificate import Certificate, of_peer
+from veena.runtime.transports.strangers import Stranger, Strangers
 from veena.runtime.transports.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transports.url import Url
 
@@ -32,8 +35,6 @@ WRITE_ALONE = 64 * 1024
 CLOSE_PATIENCE_S = 5.0
 #: How long a connection may take to be made, TLS included.
 CONNECT_PATIENCE_S = 10.0
-#: Connections that wait to be accepted.
-BACKLOG = 1024
 #: In `struct tcp_info` of Linux: the smoothed and the least round trip, in microseconds.
 _ROUND_TRIP, _LEAST_ROUND_TRIP, _TCP_INFO_SIZE = 68, 148, 152
 
@@ -45,6 +46,9 @@ class TcpStream(asyncio.Protocol):
         self.peer = ""
         self.ip = ""
         self.proven: str | None = None
+        self.certificate: Certificate | None = None
+        #: While it is not known who speaks, and others have made the connection.
+        self.stranger: Stranger | None = None
         self._accept = accept
         self._listener: Listener | None = None
         self._transport: asyncio.Transport | None = None
@@ -60,16 +64,29 @@ class TcpStream(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self.ip = str(name[0])
-            self.peer = f"[{name[0]}]:{name[1]}" if ":" in self.ip else f"{name[0]}:{name[1]}"
+            self.peer = shown(name)
         self.proven = _subject(transport.get_extra_info("peercert"))
+        self.certificate = of_peer(transport.get_extra_info("peercert"))
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self.stranger is not None:
+            if self.stranger.is_over:  # while it was being made
+                self.abort("turned away")
+                return
+            self.stranger.end = self.abort
+            self.stranger.on_known.append(self._known)
         self._listener = self._accept(self)
+
+    def _known(self) -> None:
+        self.stranger = None
 
     def data_received(self, data: bytes) -> None:
         # Loops read up to 256 KiB at once: many small events cost one turn.
-        assert self._listener is not None
+        if self._listener is None:
+            return
+        if self.stranger is not None:
+            self.stranger.hold(len(data))
         if not self._is_closing:
             self._listener.received(data)
 
@@ -81,6 +98,8 @@ class TcpStream(asyncio.Protocol):
         self._is_closing = self._is_over = True
         if self._patience is not None:
             self._patience.cancel()
+        if self.stranger is not None:
+            self.stranger.gone()
         if self._listener is not None:
             listener, self._listener = self._listener, None
             listener.closed(self._reason or (f"connection lost: {exc}" if exc is not None else CLOSED))
@@ -168,28 +187,28 @@ class TcpStream(asyncio.Protocol):
 class TcpServer:
     """A place that is listened on."""
 
-    def __init__(self, url: Url, server: asyncio.Server) -> None:
+    def __init__(self, url: Url, acceptor: Acceptor) -> None:
         self.url = url
-        self._server = server
+        self._acceptor = acceptor
+
+    def renew(self, context: ssl.SSLContext | None) -> None:
+        """Do handshakes with this from now on, where there are any."""
+        if self._acceptor.context is not None:
+            self._acceptor.context = context
 
     async def close(self) -> None:
         """Listen no more; the connections that are there stay."""
-        self._server.close()
+        self._acceptor.close()
 
 
-async def listen_tcp(url: Url, accept: Accept, context: ssl.SSLContext | None) -> TcpServer:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: TcpStream(accept),
-        url.host,
-        url.port,
-        ssl=context,
-        backlog=BACKLOG,
-        ssl_handshake_timeout=CONNECT_PATIENCE_S if context is not None else None,
-        ssl_shutdown_timeout=CLOSE_PATIENCE_S if context is not None else None,
-    )
-    port = server.sockets[0].getsockname()[1]
-    return TcpServer(url.with_port(port), server)
+async def listen_tcp(url: Url, accept: Accept, context: ssl.SSLContext | None, strangers: Strangers) -> TcpServer:
+    def make(stranger: Stranger) -> TcpStream:
+        stream = TcpStream(accept)
+        stream.stranger = stranger
+        return stream
+
+    acceptor = Acceptor(await bind(url.host, url.port), make, context, strangers, CONNECT_PATIENCE_S)
+    return TcpServer(url.with_port(acceptor.port), acceptor)
 
 
 async def connect_tcp(url: Url, accept: Accept, context: ssl.SSLContext | None) -> Stream:

@@ -1,7 +1,8 @@
 """TLS contexts from files: what this end shows, whom it believes, and whom it asks for a certificate.
 
 TLS 1.2 at least; a peer's certificate is always checked against the named authority where one is named, else against
-the system's, and the name in it against the host that was dialled.
+the system's, and the name in it against the host that was dialled. With a list of revoked certificates none of those is
+taken, nor one whose authority has no valid list: it is to be renewed in time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from veena.errors import ConfigError
 AskClients = Literal["none", "optional", "required"]
 
 
-def server_context(certificate: Path, key: Path, authority: Path | None, clients: AskClients) -> ssl.SSLContext:
+def server_context(
+    certificate: Path, key: Path, authority: Path | None, clients: AskClients, revoked: Path | None = None
+) -> ssl.SSLContext:
     """For listening; raise ConfigError where a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -27,17 +30,22 @@ def server_context(certificate: Path, key: Path, authority: Path | None, clients
             raise ConfigError("[tls]", "authority", f"is missing, but clients are {clients}", remedy)
         _load_authority(context, authority)
         context.verify_mode = ssl.CERT_REQUIRED if clients == "required" else ssl.CERT_OPTIONAL
+        _refuse_revoked(context, revoked)
     return context
 
 
 def client_context(
-    authority: Path | None = None, certificate: Path | None = None, key: Path | None = None
+    authority: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    revoked: Path | None = None,
 ) -> ssl.SSLContext:
     """For dialling; with certificate and key this end can be asked who it is."""
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if authority is not None:
         _load_authority(context, authority)
+        _refuse_revoked(context, revoked)
     if certificate is not None and key is not None:
         load_chain(context, certificate, key)
     return context
@@ -59,3 +67,15 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
     except (OSError, ssl.SSLError) as error:
         remedy = "name a PEM file with the certificates of the authority"
         raise ConfigError("[tls]", f"authority {authority}", f"cannot be used ({error})", remedy) from None
+
+
+def _refuse_revoked(context: ssl.SSLContext, revoked: Path | None) -> None:
+    """Take no certificate that is on this list, or whose authority has no list in it that is good today."""
+    if revoked is None:
+        return
+    try:
+        context.load_verify_locations(revoked)
+    except (OSError, ssl.SSLError) as error:
+        remedy = "name a PEM file with the authority's list of revoked certificates (X509 CRL)"
+        raise ConfigError("[tls]", f"revoked {revoked}", f"cannot be used ({error})", remedy) from None
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF

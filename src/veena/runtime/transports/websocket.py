@@ -16,12 +16,14 @@ from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake, InvalidURI
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
-from websockets.protocol import OPEN
+from websockets.protocol import CONNECTING, OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
+from veena.core.wire.header import MAX_CONTROL_FRAME
 from veena.errors import ConfigError
+from veena.runtime.transports.strangers import Stranger, Strangers
 from veena.runtime.transports.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transports.tcp import (
     CLOSE_PATIENCE_S,
@@ -38,8 +40,10 @@ SUBPROTOCOL = Subprotocol("veena")
 #: A message is made at most so long, and twice that is taken: a peer's message is held whole before it is read.
 MESSAGE_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 2 * MESSAGE_BYTES
-#: Handshakes under way at one place: who does not come to an end is counted before anybody knows who it is.
-MAX_HANDSHAKES = 512
+#: The same of a stranger: the first frame of a client, which tells what it had, and a little more.
+MAX_STRANGE_BYTES = MAX_CONTROL_FRAME + 1024
+#: The request of a handshake, cookies and what proxies add included.
+MAX_HANDSHAKE_BYTES = 16 * 1024
 #: A close frame carries a reason of so many bytes.
 MAX_REASON_BYTES = 123
 
@@ -52,8 +56,14 @@ class WebSocketStream:
 
     def __init__(self, below: Stream, protocol: ServerProtocol | ClientProtocol, accept: Accept) -> None:
         self.peer, self.ip, self.proven = below.peer, below.ip, below.proven
+        self.certificate = below.certificate
+        self.stranger: Stranger | None = below.stranger
+        if self.stranger is not None:
+            self.stranger.on_known.append(self._known)
         self._below = below
         self._protocol = protocol
+        #: Bytes of the handshake.
+        self._asked = 0
         self._accept = accept
         self._listener: Listener | None = None
         self._is_closing = False
@@ -69,9 +79,18 @@ class WebSocketStream:
         self._protocol.send_request(self._protocol.connect())
         self._flush()
 
+    def _known(self) -> None:
+        self.stranger = None
+        self._protocol.max_message_size = MAX_MESSAGE_BYTES
+
     # --- listening below ---
 
     def received(self, data: Bytes) -> None:
+        if self._protocol.state is CONNECTING:
+            self._asked += len(data)
+            if self._asked > MAX_HANDSHAKE_BYTES:
+                self.abort(f"a WebSocket handshake of more than {MAX_HANDSHAKE_BYTES} bytes")
+                return
         self._protocol.receive_data(bytes(data))
         parts: list[Bytes] = []
         for event in self._protocol.events_received():
@@ -179,34 +198,22 @@ class WebSocketStream:
 
 
 async def listen_websocket(
-    url: Url, accept: Accept, context: ssl.SSLContext | None, origins: tuple[str, ...]
+    url: Url, accept: Accept, context: ssl.SSLContext | None, origins: tuple[str, ...], strangers: Strangers
 ) -> TcpServer:
     """Without `origins` no web page may connect: any page that a user opens could reach a broker on loopback."""
     allowed = [None, *map(Origin, origins)]
 
-    under_way = 0
-
-    def done(_: object) -> None:
-        nonlocal under_way
-        under_way -= 1
-
     def make(below: Stream) -> Listener:
-        nonlocal under_way
         protocol = ServerProtocol(
             origins=allowed,
             subprotocols=[SUBPROTOCOL],
             select_subprotocol=lambda _, offered: SUBPROTOCOL if SUBPROTOCOL in offered else None,
-            max_size=MAX_MESSAGE_BYTES,
+            max_size=MAX_STRANGE_BYTES,
             logger=_quiet,
         )
-        stream = WebSocketStream(below, protocol, accept)
-        under_way += 1
-        stream.opened.add_done_callback(done)
-        if under_way > MAX_HANDSHAKES:
-            stream.abort(f"{MAX_HANDSHAKES} handshakes are under way: try later")
-        return stream
+        return WebSocketStream(below, protocol, accept)
 
-    return await listen_tcp(url, make, context)
+    return await listen_tcp(url, make, context, strangers)
 
 
 async def connect_websocket(url: Url, accept: Accept, context: ssl.SSLContext | None) -> Stream:

@@ -1,0 +1,191 @@
+"""Connections that do not say who they are: bounded in number, bytes and descriptors, and no bar to others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.processes import veena
+from tests.runtime.raw_client import attach
+from tests.runtime.streams import CERTIFICATES, secrets, until
+from tests.tiers import few
+from veena.core.wire.header import HEADER, HEADER_SIZE, VERSION
+from veena.runtime.broker.node import Node
+from veena.runtime.config.reader import parse_config
+from veena.runtime.transports.url import Url, parse_url
+
+TLS = f'[tls]\ncertificate = "{CERTIFICATES}/broker.pem"\nkey = "{CERTIFICATES}/broker.key"\n'
+CLIENT_HELLO = 64
+#: What a client's hello may be at most.
+HALF_MIB = 512 * 1024
+
+
+@asynccontextmanager
+async def broker(scheme: str, limits: str) -> AsyncIterator[Node]:
+    text = f'[broker]\nlisten = ["{scheme}://127.0.0.1:0"]\n{TLS}[limits]\n{limits}'
+    node = Node(parse_config(text))
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop(drain_s=0.1)
+
+
+async def silent(url: Url) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A TCP connection and nothing more: for TLS and WebSocket it never finishes, nor begins, its handshake."""
+    return await asyncio.open_connection(url.host, url.port)
+
+
+async def is_open(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(0.2):
+            return await reader.read(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize("scheme", ["veena", "veenas", "ws", "wss"])
+def test_silent_connections_keep_nobody_out(scheme: str) -> None:
+    """SEC, FLT: on every transport the oldest silent connection gives way, whatever handshake it does not finish."""
+
+    async def run() -> None:
+        async with broker(scheme, "unidentified = 8\nidentify_s = 300\n") as node:
+            url = parse_url(node.urls[0])
+            idle = [await silent(url) for _ in range(12)]
+            await until(lambda: node.statistics().entrance.refused >= 4)
+            assert node.statistics().entrance.unidentified == 8, "unfinished handshakes are counted"
+            for at in range(3):
+                await attach(node.urls[0], f"honest-{at}", secrets=secrets())
+            assert node.statistics().clients.clients == 3
+            found = await asyncio.gather(*(is_open(reader) for reader, _ in idle))
+            assert found[0] is False and found == sorted(found), "the oldest had to go, and nobody else"
+            for _, writer in idle:
+                writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("scheme", ["veena", "veenas", "ws", "wss"])
+def test_handshakes_and_silence_end_in_time(scheme: str) -> None:
+    """The time to say who it is begins with the connection, and not with the end of its handshake."""
+
+    async def run() -> None:
+        async with broker(scheme, "identify_s = 0.2\n") as node:
+            reader, writer = await silent(parse_url(node.urls[0]))
+            async with asyncio.timeout(5):
+                with suppress(ConnectionError):
+                    await reader.read()
+            await until(lambda: node.statistics().entrance.connections == 0)
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def hello_begun(size: int) -> bytes:
+    """The header of a hello of half a MiB, and so much of it."""
+    return HEADER.pack(HALF_MIB, VERSION, CLIENT_HELLO, 0, 0) + bytes(size - HEADER_SIZE)
+
+
+def message(data: bytes) -> bytes:
+    """A WebSocket message of a client, whose end is missing."""
+    return b"\x82\xff" + (HALF_MIB).to_bytes(8, "big") + bytes(4) + data
+
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("scheme", ["veena", "ws"])
+def test_what_strangers_send_is_bounded_in_total(scheme: str) -> None:
+    """A header makes nobody known: 40 connections send 300 KiB of a first frame each, and 1 MiB is held of it."""
+
+    async def run() -> None:
+        async with broker(scheme, "unidentified_bytes = 1048576\nidentify_s = 300\n") as node:
+            url, open_ = parse_url(node.urls[0]), []
+            most = 0
+            for _ in range(40):
+                reader, writer = await silent(url)
+                if scheme == "ws":
+                    writer.write(UPGRADE)
+                    await reader.readuntil(b"\r\n\r\n")
+                    writer.write(message(hello_begun(300 * 1024)))
+                else:
+                    writer.write(hello_begun(300 * 1024))
+                before = node.statistics().entrance
+                await until(lambda before=before: node.statistics().entrance != before)  # type: ignore[misc]
+                most = max(most, node.statistics().entrance.unidentified_bytes)
+                open_.append(writer)
+            await until(lambda: node.statistics().entrance.unidentified <= 4)
+            assert 0 < most <= 1 << 20
+            assert node.statistics().entrance.accepted == 0, "half a frame tells nothing"
+            await attach(node.urls[0], "honest")
+            for writer in open_:
+                writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "is_taken"),
+    [(64, HALF_MIB, True), (64, HALF_MIB + 1, False), (1, 64 * 1024, True), (1, 64 * 1024 + 1, False), (64, 15, False)],
+)
+def test_first_frames_are_short(kind: int, length: int, is_taken: bool) -> None:
+    """Only a client that tells what it had before may begin with a long frame."""
+
+    async def run() -> None:
+        async with broker("veena", "") as node:
+            reader, writer = await silent(parse_url(node.urls[0]))
+            writer.write(HEADER.pack(length, VERSION, kind, 0, 0))
+            assert await is_open(reader) is is_taken
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_websocket_request_is_short() -> None:
+    async def run() -> None:
+        async with broker("ws", "") as node:
+            reader, writer = await silent(parse_url(node.urls[0]))
+            writer.write(b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (at, b"x" * 4000) for at in range(5)))
+            assert not await is_open(reader)
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("scheme", few(["veenas", "ws"]))
+def test_without_descriptors_newcomers_get_in_and_the_log_says_so(scheme: str, tmp_path: Path) -> None:
+    """FLT: a broker with 80 descriptors and 200 silent connections serves who says who it is, and goes on so."""
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        f'[broker]\nlisten = ["{scheme}://127.0.0.1:0"]\n{TLS}[limits]\nidentify_s = 300\n'
+        '[http]\nlisten = "127.0.0.1:0"\n'
+    )
+    log = tmp_path / "log"
+    with veena("broker", "run", "--config", str(config), "--json", errors=log, descriptors=80) as started:
+        url = started.told()["url"]
+        place = parse_url(url)
+        idle = [socket.create_connection((place.host, place.port), 30) for _ in range(200)]
+
+        async def come_and_go(name: str) -> None:
+            for at in range(5):
+                who = await attach(url, f"{name}-{at}", secrets=secrets())
+                who.stream.close("done")
+                await until(lambda who=who: who.reason is not None)  # type: ignore[misc]
+
+        asyncio.run(asyncio.wait_for(come_and_go("meanwhile"), 60))
+        for each in idle:
+            each.close()
+        asyncio.run(asyncio.wait_for(come_and_go("afterwards"), 60))
+        assert started.end() == 0
+    told = log.read_text()
+    assert "no descriptor for a new connection" in told and "Traceback" not in told
