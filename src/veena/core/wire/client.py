@@ -437,6 +437,11 @@ def show(events: Iterable[tuple[Stream, Place]]) -> tuple[Places, ...]:
     )
 
 
+def had_of(lasts: Lasts) -> dict[tuple[str, int, int], tuple[int, int]]:
+    """The last events that a client had, by stream, as the core takes them."""
+    return {(publisher, incarnation, lane): (stamp, number) for publisher, incarnation, lane, stamp, number in lasts}
+
+
 def shown(places: Iterable[Places]) -> Iterator[tuple[Stream, Place]]:
     """What `show` was given."""
     for each in places:

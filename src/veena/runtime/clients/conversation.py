@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from veena.address import Unit
 from veena.core.boundary.clients import SessionClear, SessionClogged, Unanswered
-from veena.core.boundary.inputs_effects import AcceptedRun, ClientDown, ClientUp, Had, Input, PublishRefused, Welcome
+from veena.core.boundary.inputs_effects import AcceptedRun, ClientDown, ClientUp, Input, PublishRefused, Welcome
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Identity
 from veena.core.delivery.match_cache import Receivers
@@ -32,13 +32,13 @@ from veena.core.wire.client import (
     ClientHello,
     ClientWelcome,
     Farewell,
-    Last,
     TellAccepted,
     TellAdvertRefused,
     TellDenied,
     TellRedirect,
     TellRefused,
     TellUnanswered,
+    had_of,
     runs_of,
     shown,
 )
@@ -135,11 +135,6 @@ class Handlers:
     publish_all: Callable[[Conversation, list[EventBurst]], None]
     #: Publishes a read that is like the one before it; returns how many events that was, 0 where it cannot.
     publish_again: Callable[[Conversation, Frame | EventBurst], int]
-
-
-def had_of(lasts: Iterable[Last]) -> Had:
-    """The last events that a client had, by stream, as the core takes them."""
-    return {(publisher, incarnation, lane): (stamp, number) for publisher, incarnation, lane, stamp, number in lasts}
 
 
 class Conversation:
@@ -543,9 +538,6 @@ class Conversation:
         """The subscription was not made, or another broker has it now."""
         self.subscriptions.discard(number)
         self.refuse(number, why, reason)
-
-    def is_durable(self, number: int) -> bool:
-        return self.subscriptions.is_durable(number)
 
     def readable(self, frame: EventFrame, numbers: tuple[int, ...]) -> tuple[int, ...] | None:
         """Those of its subscriptions that may get an event; None when the client must not have it at all."""

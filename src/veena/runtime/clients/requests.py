@@ -34,6 +34,7 @@ from veena.core.wire.client import (
     Pause,
     Resume,
     TellAnswer,
+    had_of,
     shown,
 )
 from veena.core.wire.control import Frame, Goodbye, Heartbeat
@@ -42,7 +43,7 @@ from veena.core.wire.header import DECODE_ERRORS, explain
 from veena.errors import InvalidConstraint, InvalidEvent, RefusalCode, RemoteProtocolError
 from veena.event import EventId
 from veena.matching.base.engine import Constraint
-from veena.runtime.clients.conversation import Conversation, Handlers, had_of
+from veena.runtime.clients.conversation import Conversation, Handlers
 from veena.runtime.clients.explain import ASKS
 from veena.runtime.clients.staging_requests import STAGE_ASKS, take
 from veena.runtime.clients.table_service import READER_ASKS

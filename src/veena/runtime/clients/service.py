@@ -255,6 +255,7 @@ class Conversations:
         self.log_ins.close()
 
     def statistics(self) -> ConversationStatistics:
+        slowed = self.rates.slowed
         return ConversationStatistics(
             len(self.sessions),
             len(self.everybody) - len(self.sessions),
@@ -266,7 +267,9 @@ class Conversations:
             self._withheld,
             0 if self.access is None else self.access.told,
             0 if self.access is None else self.access.untold,
-            *(self.rates.slowed[kind] for kind in ("events", "bytes", "control")),
+            slowed["events"],
+            slowed["bytes"],
+            slowed["control"],
             self.log_ins.statistics(),
         )
 
@@ -335,7 +338,7 @@ class Conversations:
             self.later(Denied(who.session, frame, who.why_unreadable(frame, numbers)))
         for number in numbers:
             # What is kept for a durable subscription must not wait for an event that it never gets.
-            if number not in (readable or ()) and frame.reliable and who.is_durable(number):
+            if number not in (readable or ()) and frame.reliable and who.subscriptions.is_durable(number):
                 self.later(Acknowledge(who.session, number, (frame.id,)))
         return readable
 
