@@ -416,8 +416,8 @@ class Node:
                 return "the authority of its certificate is not believed any more: attach again"
             return revoked.why_not(found, time.time())
 
-        if self._secrets.server is not None:  # who is in the middle of a handshake does it by what held before
-            self._entrance.strangers.end_all("the certificates were read again: connect again")
+        if dropped is not None:  # a handshake that has begun goes on with what was believed before
+            self._entrance.strangers.end_all("an authority is not believed any more: connect again")
         return judge_all(self.clients, why_not), self.driver.links.judge_all(why_not)
 
     def statistics(self) -> NodeStatistics:
