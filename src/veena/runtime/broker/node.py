@@ -296,7 +296,9 @@ class Node:
     async def _open_http(self) -> None:
         place = self.config.tables.http.listen
         if place is not None:
-            self._http = HttpServer(self.statistics, self.why_not_ready)
+            self._http = HttpServer(
+                self.statistics, self.why_not_ready, self.log, lambda: self.config.tables.http.hosts
+            )
             await self._http.start(place)
 
     def _announced(self) -> tuple[str, ...]:
