@@ -200,6 +200,8 @@ class Desk:
         except (AccessDenied, NotSignedIn):
             raise
         except (VeenaError, TimeoutError) as error:
+            if isinstance(error, VeenaError) and error.code is RefusalCode.BUSY:
+                raise NotSignedIn("the broker slows log-ins down after wrong ones: try again in a minute") from None
             raise NotSignedIn(f"the broker cannot be reached now: {error}") from None
 
     def _forgive(self, place: str, tried: float) -> None:
