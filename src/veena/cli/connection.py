@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veena.errors import LocalProtocolError
+from veena.runtime.transports.secret_files import check_secret
 
 if TYPE_CHECKING:
     from veena.client import Client
@@ -75,6 +76,7 @@ def trust(ca: Path | None) -> ssl.SSLContext:
         raise LocalProtocolError(f"--ca {ca}: {reason}; name a PEM file with the authority's certificate") from None
     shown, key = os.environ.get("VEENA_CERTIFICATE"), os.environ.get("VEENA_KEY")
     if shown:
+        check_secret(Path(key or shown))
         try:
             context.load_cert_chain(shown, key or None)
         except OSError as error:

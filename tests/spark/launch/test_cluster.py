@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +28,20 @@ from tests.spark.stored import write_archive
 from veena.bench.matching.workloads import find
 from veena.errors import PipelineError
 from veena.spark.launch.cluster import Cluster
+from veena.spark.launch.cluster_secret import find_secret
 
 #: Starting three Javas and a driver on a busy machine.
 PATIENCE_S = 400.0
 ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Secrecy:
+    """The cluster's secret: command lines that show it while a job runs, whom the master lets in, its file's mode."""
+
+    shown: list[str]
+    lets_in: dict[str, bool]
+    mode: int
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class Compared:
     planted: Planting
     on_cluster: dict[str, Any]
     here: dict[str, Any]
+    secrecy: Secrecy
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +68,10 @@ def compared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
     with veena.testing.network(brokers=2) as net:
         asyncio.run(_publish(net.url("a.1"), net.url("a.2")))
         (directory / "url").write_text(net.url())
-        told, members, left = _on_a_cluster(directory)
+        told, members, left, secrecy = _on_a_cluster(directory, spark)
         here = json.loads(json.dumps(answers(spark, directory, directory / "here")))
     on_cluster = json.loads((directory / "answers.json").read_bytes())
-    return Compared(directory, told, members, left, planted, on_cluster, here)
+    return Compared(directory, told, members, left, planted, on_cluster, here, secrecy)
 
 
 async def _publish(url: str, other: str) -> None:
@@ -71,7 +84,7 @@ async def _publish(url: str, other: str) -> None:
             await bob.publish_many(drawn[15:], reliable=True)
 
 
-def _on_a_cluster(directory: Path) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+def _on_a_cluster(directory: Path, spark: SparkSession) -> tuple[list[dict[str, Any]], list[str], list[str], Secrecy]:
     """Run the job there, then `kill -9` the cluster: what it told, its processes, and those that were left."""
     data = directory / "members"
     command = ["cluster", "up", "--json", "--memory", "512m", "--data", str(data)]
@@ -80,15 +93,78 @@ def _on_a_cluster(directory: Path) -> tuple[list[dict[str, Any]], list[str], lis
             assert process.stdout is not None
             told = [json.loads(process.stdout.readline()) for _ in range(4)]
             job = [sys.executable, "-m", "tests.spark.cluster_job", told[0]["url"], str(directory)]
-            output = subprocess.run(job, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
+            file = find_secret(told[0]["url"])
+            assert file is not None, "a session of the same user finds it"
+            secret = next(line.split()[1] for line in file.read_text().splitlines() if "authenticate.secret" in line)
+            with Watched(secret) as watched:
+                output = subprocess.run(job, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
             assert output.returncode == 0, output.stderr
+            lets_in = {shown: answers_to(spark, told[0]["url"], shown) for shown in ("", "a guess", secret)}
+            lets_in["right"] = lets_in.pop(secret)
+            secrecy = Secrecy(watched.found, lets_in, stat.S_IMODE(file.stat().st_mode))
             members = processes_mentioning(str(data))
         finally:
             process.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE_S
     while (left := processes_mentioning(str(data))) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return told, members, left
+    assert find_secret(told[0]["url"]) is None, "what it left behind counts for nothing"
+    return told, members, left, secrecy
+
+
+class Watched:
+    """Which command lines of this machine have a word in them, for as long as this lasts."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.found: list[str] = []
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.3):
+            self.found += processes_mentioning(self._word)
+
+    def __enter__(self) -> Watched:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def answers_to(spark: SparkSession, master: str, secret: str) -> bool:
+    """Whether a master answers a program that shows this secret, or none."""
+    from py4j.protocol import Py4JError
+
+    java: Any = spark.sparkContext._jvm
+    settings = java.org.apache.spark.SparkConf(False)
+    if secret:
+        settings.set("spark.authenticate", "true").set("spark.authenticate.secret", secret)
+    manager = java.org.apache.spark.SecurityManager
+    usual = getattr(getattr(java, "org.apache.spark.SecurityManager$"), "MODULE$")
+    defaults = [getattr(usual, f"$lessinit$greater$default${number}")() for number in (2, 3)]
+    shown = manager(settings, *defaults)
+    if secret:
+        shown.initializeAuth()
+    host, _, port = master.removeprefix("spark://").partition(":")
+    calls = java.org.apache.spark.rpc.RpcEnv.create("stranger", "127.0.0.1", 0, settings, shown, True)
+    try:
+        calls.setupEndpointRef(java.org.apache.spark.rpc.RpcAddress(host, int(port)), "Master")
+    except Py4JError:
+        return False
+    finally:
+        calls.shutdown()
+    return True
+
+
+@pytest.mark.timeout(900)
+def test_nobody_else_runs_programs_on_a_cluster(compared: Compared) -> None:
+    """SEC: another user of the machine connects to the master, on loopback, and has it start a program as its owner."""
+    assert compared.secrecy.lets_in == {"": False, "a guess": False, "right": True}
+    assert compared.secrecy.shown == [], "everybody sees the command lines of processes"
+    assert compared.secrecy.mode == 0o600
 
 
 @pytest.mark.timeout(900)

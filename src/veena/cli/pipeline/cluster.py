@@ -45,8 +45,8 @@ def up(
 ) -> None:
     """Start a standalone master and workers on loopback and stay until stopped (Ctrl-C stops all of them).
 
-    Jobs run there with --master and the URL that is printed. With --json there is a line for every process that is up,
-    {"name", "pid", "url", "page"}, then {"ready": true, "master": URL}.
+    Jobs of the same user run there with --master and the URL that is printed; others' are refused. With --json there is
+    a line for every process that is up, {"name", "pid", "url", "page"}, then {"ready": true, "master": URL}.
     """
     from veena.spark.launch.cluster import Cluster
 
@@ -116,6 +116,7 @@ def _tell_ready(cluster: Cluster, as_json: bool) -> None:
     print(f"Spark is up: {len(cluster.members) - 1} workers at {cluster.master_url}")
     print(f"  its page   {cluster.members[0].page}")
     print(f"  logs       {cluster.directory}")
+    print(f"  submit     spark-submit --properties-file {cluster.secret} --load-spark-defaults job.py")
     print(f"  a job      veena pipeline scale --master {cluster.master_url}", flush=True)
 
 

@@ -4,8 +4,9 @@ They come from the PySpark package alone (its `spark-class`; the package has no 
 port and tells it in its log, as a worker tells there that the master took it in: so this knows when all are up.
 Each runs under `guard.py`, whose standard input is a pipe from here: no process outlives this one, however it ends.
 
-Whoever can reach the master can run programs as this user. It is bound to loopback; on a machine with several users
-that means all of them.
+Whoever can have the master start a program runs it as this user, and all users of a machine reach its loopback. So
+master, workers, drivers and executors ask each other for a secret (`cluster_secret`), which only this user can read.
+Their web pages show what runs and its logs to all users of the machine, and let nobody end it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from veena.errors import PipelineError
+from veena.spark.launch.cluster_secret import ClusterSecret
 from veena.spark.launch.java import java_home
 
 #: More on one machine only gets in its own way; a typing error should not start a thousand Javas.
@@ -35,7 +37,7 @@ _POLL_S: Final = 0.1
 #: Heap of a master or a worker; the work is done by executors, which have their own.
 _DAEMON_MEMORY: Final = "512m"
 #: They wait more than they work: start fast, and take little.
-_DAEMON_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_DAEMON_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.ui.killEnabled=false"
 _LAST_LINES: Final = 5
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = re.compile(r"Successfully registered with master (spark://\S+)")
@@ -100,6 +102,14 @@ class Cluster:
         self._cores = cores
         self._memory = memory
         self._on_up = on_up
+        self._secret: ClusterSecret | None = None
+
+    @property
+    def secret(self) -> Path:
+        """The file of properties with which programs run there, for `spark-submit`."""
+        if self._secret is None:
+            raise PipelineError("the cluster is not up; call start() first")
+        return self._secret.path
 
     @property
     def master_url(self) -> str:
@@ -110,13 +120,15 @@ class Cluster:
 
     def start(self) -> None:
         """Start all; returns when the master has taken every worker in."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.directory / "log4j2.properties").write_text(_LOG_SETTINGS)
+        self._secret = ClusterSecret()
         try:
             master = self._spawn(
                 "master", "org.apache.spark.deploy.master.Master", ["--port", "0", "--webui-port", "0"]
             )
             self._await([master])
+            self._secret.is_for(self.master_url)
             for number in range(1, self._workers + 1):
                 self._spawn_worker(number)
             self._await(self.members[1:])
@@ -150,6 +162,9 @@ class Cluster:
                 member.process.wait()
             member.output.close()
         self.members.clear()
+        if self._secret is not None:
+            self._secret.forget()
+            self._secret = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -182,6 +197,7 @@ class Cluster:
         }
         guard = str(Path(__file__).with_name("guard.py"))
         command = [sys.executable, "-I", guard, str(spark_home / "bin" / "spark-class"), role, "--host", "127.0.0.1"]
+        command += ["--properties-file", str(self.secret)]
         log = self.directory / f"{name}.log"
         output = log.open("wb")
         process = subprocess.Popen(  # noqa: S603 - the package's own programs

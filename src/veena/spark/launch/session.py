@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from veena.errors import PipelineError
+from veena.spark.launch.cluster_secret import shown_to
 from veena.spark.launch.failures import reason
 from veena.spark.launch.java import java_home
 
@@ -94,7 +95,8 @@ def session(
         always["spark.driver.extraJavaOptions"] = _java_options(conf)
     for key, value in {**own, **told, **conf, **always}.items():
         builder = builder.config(key, value)
-    spark = _started(builder, master)
+    with shown_to(master):
+        spark = _started(builder, master)
     if is_submitted:  # its Java has started with Spark's own log settings
         spark.sparkContext.setLogLevel("WARN")
     if not is_local(spark.sparkContext.master or master):
