@@ -193,7 +193,7 @@ def _subscribe(who: Conversation, frame: AskSubscribe) -> None:
         return
     is_new = number not in who.subscriptions
     if is_new:
-        who.subscriptions.add(number, frame.engine, bool(frame.durable))
+        who.subscriptions.add(number, frame.engine, bool(frame.durable), bool(frame.group))
     who.give(
         Subscribe(
             who.session,

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from veena.core.boundary.clients import RightsChanged
 from veena.core.boundary.inputs_effects import Unsubscribe
 from veena.errors import AccessDenied, RefusalCode
 from veena.runtime.access.rights import Action, Rights
@@ -74,6 +75,7 @@ def _judge(house: House, who: Conversation, before: Principal, judged: Judged) -
             house.driver.give(Unsubscribe(who.session, number))
             who.subscription_refused(number, RefusalCode.DENIED, reason)
             ended += 1
+    house.driver.give(RightsChanged(who.session))
     judged.narrowed += 1
     who.note("rights changed", ended_subscriptions=ended)
 
