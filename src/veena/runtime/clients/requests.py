@@ -41,7 +41,7 @@ from veena.core.wire.control import Frame, Goodbye, Heartbeat
 from veena.core.wire.event import PRIORITY_MASK, RELIABLE, EventFrame
 from veena.core.wire.header import DECODE_ERRORS, explain
 from veena.errors import InvalidConstraint, InvalidEvent, RefusalCode, RemoteProtocolError
-from veena.event import EventId
+from veena.event import Event, EventId
 from veena.matching.base.engine import Constraint
 from veena.runtime.clients.conversation import Conversation, Handlers
 from veena.runtime.clients.explain import ASKS
@@ -164,11 +164,25 @@ def _watch(who: Conversation, number: int, frame: EventFrame) -> None:
         )
         return
     try:
-        frame.event()
+        event = frame.event()
     except InvalidEvent as error:
         who.refuse(number, RefusalCode.INVALID, str(error))
-    else:
+        return
+    denied = may_not_watch(who, event)
+    if denied is None:
         who.give(AskWanted(who.session, number, frame))
+    else:
+        who.refuse(number, RefusalCode.DENIED, denied)
+
+
+def may_not_watch(who: Conversation, event: Event) -> str | None:
+    """Why the client may not know whether an event is wanted: who may not publish it has no use for that."""
+    if who.rights is None or who.rights.may_publish(event):
+        return None
+    return (
+        f"the rights of {who.principal_name!r} do not allow to watch {who.rights.why_not_publish(event)}: only what it"
+        " may publish"
+    )
 
 
 # --- subscriptions ---
