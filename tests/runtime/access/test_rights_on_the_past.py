@@ -166,7 +166,7 @@ def test_who_may_not_publish_on_a_topic_does_not_learn_whether_it_is_wanted(word
             as_user(site, "mallory") as mallory,
         ):
             await honest.subscribe(topic="secret.plans", wait=PATIENCE_S)
-            with pytest.raises(AccessDenied, match=wording.of("do not allow to watch to topic 'secret.plans'")):
+            with pytest.raises(AccessDenied, match=wording.of("do not allow to publish to topic 'secret.plans'")):
                 await mallory.watch(Event(topic="secret.plans"))
             watch = await mallory.watch(Event(topic="open"), wait=PATIENCE_S)
             assert watch.wanted is False

@@ -179,10 +179,8 @@ def may_not_watch(who: Conversation, event: Event) -> str | None:
     """Why the client may not know whether an event is wanted: who may not publish it has no use for that."""
     if who.rights is None or who.rights.may_publish(event):
         return None
-    return (
-        f"the rights of {who.principal_name!r} do not allow to watch {who.rights.why_not_publish(event)}: only what it"
-        " may publish"
-    )
+    denied = who.rights.why_not_publish(event)
+    return f"the rights of {who.principal_name!r} do not allow to publish {denied}: watch only what may be published"
 
 
 # --- subscriptions ---
