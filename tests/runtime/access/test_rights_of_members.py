@@ -1,4 +1,4 @@
-"""What some members of a group may not read: it goes to those who may, and nobody can destroy it (CLI-06, I1)."""
+"""What some members of a group may not read: it goes to those who may, and nobody can destroy it (SEC, I1)."""
 
 from __future__ import annotations
 

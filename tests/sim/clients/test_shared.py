@@ -333,7 +333,7 @@ class Denied(Worker):
 
 @pytest.mark.parametrize("at", ["w0", "z1"], ids=["at home", "elsewhere"])
 def test_what_a_member_may_not_have_goes_to_another_one(at: str) -> None:
-    """CLI-06: it gives back one event and what was under way; then it is dealt none of the kind. Nothing comes twice,
+    """SEC: it gives back one event and what was under way; then it is dealt none of the kind. Nothing comes twice,
     and what is out of its order for the other one is marked late."""
     stage = Stage(two_sites(), options=QUICK)
     honest = Worker(stage, "w0")

@@ -55,9 +55,11 @@ def test_groups_and_the_past_through_faults(seed: int, brokers: int) -> None:
     assert report.group_expected
 
 
-@pytest.mark.parametrize(("faults", "seed"), [("none", 3), *few([("all", 2), ("all", 3)])])
+@pytest.mark.parametrize(("faults", "seed"), [("none", 3), *few([("all", 18), ("all", 32)])])
 def test_groups_of_which_some_may_not_have_everything(faults: str, seed: int) -> None:
-    """Members that are denied some topics come and go, through faults: nothing is lost, twice or out of its order."""
+    """Members that are denied some topics come and go, through faults: nothing is lost, twice or out of its order.
+
+    The faulty seeds once had a best-effort event that was given back and came out of its order, without its mark."""
     told: list[Denied] = []
 
     class Listening(Broker):
@@ -66,7 +68,10 @@ def test_groups_of_which_some_may_not_have_everything(faults: str, seed: int) ->
                 told.append(given)
             return super().handle(given, now_ns)
 
-    report = run_seed(seed, faults, None, Listening, lambda drawn: replace(mixed(drawn), pasts=0, denials=2), brokers=6)
+    def denying(drawn: Options) -> Options:
+        return replace(mixed(drawn), pasts=0, denials=2, events=250, partings=25)
+
+    report = run_seed(seed, faults, None, Listening, denying, brokers=6)
     assert report.is_sound, (report.broken, report.wrong)
     assert report.group_expected and told
 

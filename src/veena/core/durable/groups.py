@@ -495,7 +495,7 @@ class Shared(DurableObserver):
         group.denials.deny(member, _restriction(frame))
         self.handed_back += 1
         if not frame.reliable:
-            self._give_once(group, frame, now_ns)
+            self._give_once(group, frame.late_copy(), now_ns)
             return
         given = place.given.pop(event_key(frame), None)
         if given is not None:
