@@ -23,7 +23,7 @@ from veena.client import Client, connect
 from veena.dashboard.sessions.collaboratory import Adviser, Member
 from veena.dashboard.sessions.observer import Connect, Observer
 from veena.dashboard.sessions.record import Record
-from veena.errors import AccessDenied, VeenaError
+from veena.errors import AccessDenied, RefusalCode, VeenaError
 from veena.runtime.transports.url import is_loopback, parse_url
 
 #: People at once, and of one name: each has a client, and some more to look at brokers.
@@ -188,6 +188,8 @@ class Desk:
         except (AccessDenied, NotSignedIn):
             raise
         except (VeenaError, TimeoutError) as error:
+            if isinstance(error, VeenaError) and error.code is RefusalCode.BUSY:
+                raise NotSignedIn("the broker slows log-ins down after wrong ones: try again in a minute") from None
             raise NotSignedIn(f"the broker cannot be reached now: {error}") from None
 
     def _forgive(self, place: str, tried: float) -> None:
