@@ -179,8 +179,7 @@ class LogService:
 
     def offset_at(self, who: Conversation, frame: AskLogAt) -> None:
         if self._may_see(who, frame.number, frame.table):
-            at_ns = min(frame.at_ns, (1 << 63) - 1)
-            answer = lambda reading: encode(TellLogAt(frame.number, reading.offset_at(frame.table, at_ns)), 0)  # noqa: E731
+            answer = lambda reading: encode(TellLogAt(frame.number, reading.offset_at(frame.table, frame.at_ns)), 0)  # noqa: E731
             self._question(who, frame.number, answer)
 
     def read(self, who: Conversation, frame: AskLogRead) -> None:
