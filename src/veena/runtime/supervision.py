@@ -33,6 +33,11 @@ LONGEST_PAUSE_S: Final = 30.0
 GOOD_LIFE_S: Final = 60.0
 #: Characters of an exception that are shown.
 MAX_SHOWN: Final = 200
+#: Failures of one kind that are told in one window: somebody may cause them at will. All are counted.
+MAX_TOLD: Final = 5
+WINDOW_S: Final = 10.0
+#: Kinds of failures whose windows are remembered.
+MAX_KINDS: Final = 256
 
 #: Called with what happened and the exception.
 Tell = Callable[[str, BaseException], None]
@@ -80,6 +85,8 @@ class Supervisor:
         self._parts: dict[_Part, None] = {}
         self._ended = self._started_again = self._failed = 0
         self._last = ""
+        #: Kind of failure -> when its window began, and how many were told in it.
+        self._told: dict[str, tuple[float, int]] = {}
 
     # --- parts ---
 
@@ -152,10 +159,18 @@ class Supervisor:
 
     def failed(self, what: str, error: BaseException) -> None:
         """A piece of work has failed, by an exception that nobody foresaw; everything else goes on."""
+        now = time.monotonic()
         with self._lock:
             self._failed += 1
             self._last = shown(error)
-        self._tell(what, error)
+            began, told = self._told.get(what, (now, 0))
+            if now - began >= WINDOW_S:
+                began, told = now, 0
+            if len(self._told) >= MAX_KINDS:
+                self._told.clear()
+            self._told[what] = began, told + 1
+        if told < MAX_TOLD:
+            self._tell(what, error)
 
     def unexpected(self, context: dict[str, Any]) -> None:
         """What a callback or a forgotten task has raised: for `loop.set_exception_handler`."""
@@ -228,11 +243,16 @@ def once(
     def done(task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            task.get_loop().call_exception_handler({"message": f"{name} failed", "exception": error, "task": task})
+            tell_loop(f"{name} failed", error)
             otherwise()
 
     task.add_done_callback(done)
     return task
+
+
+def tell_loop(what: str, error: BaseException) -> None:
+    """Tell whoever handles the exceptions of the running loop: of a broker's process that is its supervisor."""
+    asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})
 
 
 def shown(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from tests.core.wire.test_wire_frames import kind_of, payload_as
 from tests.runtime.client_brokers import bodies, run, until
 from tests.runtime.raw_client import RawClient, attach
 from veena.client import Client
+from veena.core.boundary.inputs_effects import Read, Subscribe
 from veena.core.wire import codec as wire
 from veena.core.wire.bounds import integers_of
 from veena.core.wire.client import AskSubscribe, Farewell
@@ -114,6 +115,25 @@ def test_a_time_beyond_64_bits_stops_no_durable_delivery() -> None:
             assert "AskSubscribe of 3" in farewell.reason and f"since_ns is {BEYOND}, allowed are 0" in farewell.reason
             await durable_and_since_work(nodes, "refused")
             assert [node.why_not_ready() for node in nodes] == [None, None]
+
+    run(scenario())
+
+
+def test_a_time_that_comes_past_the_frames_stops_no_durable_delivery() -> None:
+    """The same where the check of frames is passed by: an input of the core, and a question to each disk."""
+
+    async def scenario() -> None:
+        async with two_nodes() as nodes:
+            again = await attach(nodes[0].urls[0], "mallory/2", user="mallory", token="mallory")
+            (session,) = nodes[0].clients.sessions
+            nodes[0].driver.give(Subscribe(session, 1, "topic", "public.x", 1, since_ns=BEYOND))
+            for node in nodes:
+                node.store.submit(Read(1 << 40, 0, 10, 0, BEYOND))
+                node.store.submit(Read(1 << 41, BEYOND, 10))
+            await durable_and_since_work(nodes, "planted")
+            assert again.reason is None
+            assert [node.why_not_ready() for node in nodes] == [None, None]
+            assert [node.supervisor.statistics().failed for node in nodes] == [2, 2]
 
     run(scenario())
 

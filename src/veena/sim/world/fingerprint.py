@@ -73,6 +73,7 @@ INPUT_CODES: dict[type[Input], int] = {
     explain_boundary.Explain: 28,
     explain_boundary.Trace: 29,
     explain_boundary.Denied: 30,
+    boundary.ReadFailed: 31,
 }
 
 #: From 128 on, so that no effect has the code of an input.
