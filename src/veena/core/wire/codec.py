@@ -22,6 +22,7 @@ import struct
 
 import msgspec
 
+from veena.core.wire.bounds import out_of_range
 from veena.core.wire.burst import BurstReader, EventBurst
 from veena.core.wire.client import (
     Acknowledged,
@@ -268,6 +269,7 @@ def encode(frame: Frame, number: int, version: int = VERSION) -> bytes:
     kind = _kinds.get(type(frame))
     if kind is None:
         raise LocalProtocolError(f"{type(frame).__name__} is no frame: add it to KINDS")
+    payload = b""
     try:
         payload = _encoder.encode(frame)
         # Structs do not check themselves when they are made; better to fail here than to lose the link over there.
@@ -277,9 +279,8 @@ def encode(frame: Frame, number: int, version: int = VERSION) -> bytes:
             raise ValueError(f"{length} bytes; a control frame has at most {MAX_CONTROL_FRAME}")
         return HEADER.pack(length, version, kind, 0, number) + payload
     except (*DECODE_ERRORS, TypeError, OverflowError, struct.error) as error:
-        raise LocalProtocolError(
-            f"{type(frame).__name__} number {number} cannot be sent: {explain(error, type(frame))}"
-        ) from None
+        reason = _reason(error, type(frame), payload)
+        raise LocalProtocolError(f"{type(frame).__name__} number {number} cannot be sent: {reason}") from None
 
 
 def enclose(frame: Frame) -> tuple[int, bytes]:
@@ -492,5 +493,11 @@ def _decode_control(payload: bytes | memoryview, version: int, kind: int, flags:
     except DECODE_ERRORS as error:
         if not VERSION_LOW <= version <= VERSION:
             raise _other_version(version) from None
-        reason = f"{KINDS[kind].__name__} of {len(payload)} bytes: {explain(error, KINDS[kind])}"
+        reason = f"{KINDS[kind].__name__} of {len(payload)} bytes: {_reason(error, KINDS[kind], payload)}"
         raise RemoteProtocolError(reason[:MAX_REASON]) from None
+
+
+def _reason(error: Exception, frame: type[Frame], payload: bytes | memoryview) -> str:
+    """What is wrong with a payload; of a number that is out of its range also the value and the range."""
+    reason, range_fault = explain(error, frame), out_of_range(frame, payload)
+    return f"{reason}; {range_fault}" if range_fault else reason
