@@ -103,7 +103,7 @@ class Broker:
             identity,
             settings.network,
             Membership(identity, settings.fanout, settings.rules, listen, joined_ns, now_ns),
-            Courier(identity.address, self.hops, self._by_connection),
+            Courier(identity.address, settings.fanout, self.hops, self._by_connection),
             (self.map, self.table),
             self._links,
             self._by_connection,
