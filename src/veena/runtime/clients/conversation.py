@@ -61,6 +61,7 @@ from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.supervision import once
 from veena.runtime.transports.certificate import Revoked
 from veena.runtime.transports.stream import Bytes, Stream
 
@@ -306,7 +307,7 @@ class Conversation:
             self._attach(house.users.anybody(hello))
         else:
             self._hold("checking")
-            self._checking = asyncio.get_running_loop().create_task(self._check(hello))
+            self._checking = once("a log-in", self._check(hello), lambda: self.end(RefusalCode.BUSY, "try again"))
 
     async def _check(self, hello: ClientHello) -> None:
         house = self.house

@@ -28,7 +28,6 @@ from veena.core.boundary.explain import Denied
 from veena.core.boundary.inputs_effects import (
     Accepted,
     AcceptedRun,
-    Acknowledge,
     Active,
     ClientRefused,
     Deliver,
@@ -79,6 +78,7 @@ from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.supervision import tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
@@ -334,12 +334,12 @@ class Conversations:
         if readable == numbers:
             return numbers
         self._withheld += 1
-        if readable is None and self.settings.records != "off":
-            self.later(Denied(who.session, frame, who.why_unreadable(frame, numbers)))
-        for number in numbers:
-            # What is kept for a durable subscription must not wait for an event that it never gets.
-            if number not in (readable or ()) and frame.reliable and who.subscriptions.is_durable(number):
-                self.later(Acknowledge(who.session, number, (frame.id,)))
+        is_recorded = readable is None and self.settings.records != "off"
+        # A durable subscription must not wait for an event that it never gets; a group has it for another member.
+        kept = tuple(each for each in numbers if each not in (readable or ()) and who.subscriptions.is_kept(each))
+        if is_recorded or kept:
+            rule = who.why_unreadable(frame, numbers) if is_recorded else ""
+            self.later(Denied(who.session, frame, rule, kept, readable is not None))
         return readable
 
     def _refused(self, who: Conversation, effect: ClientRefused) -> None:
@@ -406,13 +406,20 @@ class Conversations:
     def _look(self) -> None:
         """End what is silent for too long."""
         self._timer = None
-        now = self.clock()
-        for who in list(self.everybody.values()):
-            over = why_over(who)
-            if over is None:
-                who.look(now)
-            else:
-                who.note("session ended", code=RefusalCode.DENIED, reason=over)
-                who.end(RefusalCode.DENIED, over)
         if self.everybody:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+        now = self.clock()
+        for who in list(self.everybody.values()):
+            try:
+                self._look_at(who, now)
+            except Exception as error:  # the others are to be looked at as well
+                tell_loop("looking after a client failed", error)
+                who.end(RefusalCode.CLOSING, "the broker failed to look after this connection: attach again")
+
+    def _look_at(self, who: Conversation, now: float) -> None:
+        over = why_over(who)
+        if over is None:
+            who.look(now)
+        else:
+            who.note("session ended", code=RefusalCode.DENIED, reason=over)
+            who.end(RefusalCode.DENIED, over)

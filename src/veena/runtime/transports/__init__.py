@@ -5,5 +5,5 @@ sockets; `strangers` bounds those whose other end is not known yet. `url` parses
 loads certificates into contexts, `certificate` says when one is good no more, and `secret_files` refuses keys that
 others can read. Here are asyncio protocols, handshakes and buffers, but no frames.
 Frames over a stream are in `links` (brokers) and `clients` (clients).
-May import: logging, networks.
+May import: supervision, logging, networks.
 """
