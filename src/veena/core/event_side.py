@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from veena.address import Unit
 from veena.core.boundary.clients import AskWanted, SessionClear, SessionClogged, Unwatch
-from veena.core.boundary.explain import Denied, Explain, Trace
+from veena.core.boundary.explain import Explain, Trace
 from veena.core.boundary.inputs_effects import Effect, Input, LogRead, Publish, PublishBatch, ReadFailed
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.staging import ReleaseStaged
@@ -182,7 +182,6 @@ class Events:
             Unwatch: self.quench.unwatch,
             Explain: self.explainer.ask,
             Trace: self.explainer.ask,
-            Denied: lambda given, now_ns: self.records.denied(given.frame, given.session, given.rule, now_ns),
             LogRead: self.reader.on_read,
             ReadFailed: self.reader.on_failed,
             Publish: self._publish,

@@ -372,6 +372,7 @@ def test_what_outlives_its_retention_is_a_dead_letter() -> None:
         letter.reason,
     )
     assert bytes(event.body) == b"e1"
+    assert (event.headers["of_topic"], "clearance" in event.headers) == ("quotes", False)
     assert (host.statistics().origin.dead_letters, host.statistics().origin.open) == (1, 0)
     again = EventPeer(host, 7, mate(2), RETENTION_NS + 2 * SECOND_NS, nonce=77)
     assert sequences(again.greet(RETENTION_NS + 2 * SECOND_NS), 7) == []

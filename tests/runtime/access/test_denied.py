@@ -33,11 +33,11 @@ rules = [{{ allow = "*" }}]
 RULE = "denied: rule 1: deny subscribe topic quotes.secret.*"
 
 
-def verdict(site: Site, event_id: EventId) -> Verdict:
-    """What this broker, which is alone, says of an event and alice."""
+def verdict(site: Site, event_id: EventId, client: str = "alice") -> Verdict:
+    """What this broker, which is alone, says of an event and a client."""
     explainer, now_ns = site.driver.broker.events.explainer, site.driver.now_ns()
-    told = explainer.answer(((event_id.publisher.encode(), *event_id[1:]),), "alice")
-    return explainer.combine({site.address: told}, "alice", (), now_ns)
+    told = explainer.answer(((event_id.publisher.encode(), *event_id[1:]),), client)
+    return explainer.combine({site.address: told}, client, (), now_ns)
 
 
 def is_denied(site: Site, event_id: EventId) -> bool:

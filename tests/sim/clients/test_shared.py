@@ -8,9 +8,11 @@ import pytest
 
 from tests.core.event_world import QUICK, Stage, cluster
 from tests.sim.clients.test_durable import publish, two_sites
+from veena.core.boundary.explain import Denied as WasDenied
 from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientDown, ClientRefused, Subscribe, Unsubscribe
-from veena.core.boundary.settings import SECOND_NS
-from veena.core.durable.groups import JOIN_NS
+from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.durable.groups import JOIN_NS, ROOM
+from veena.core.publishing.log import DEAD_LETTERS
 from veena.matching.base.engine import Constraint
 from veena.runtime.networks.file import make_network
 from veena.sim.world.options import Options
@@ -312,3 +314,92 @@ def test_a_group_begins_although_a_broker_is_lost_for_good() -> None:
     stage.wait(5 * SECOND_NS)
     workers[0].work()
     assert workers[0].done == sent
+
+
+class Denied(Worker):
+    """A member that may not read what is secret: its broker's driver says so."""
+
+    def __init__(self, stage: Stage, at: str, *, durable: str = "") -> None:
+        super().__init__(stage, at, durable=durable)
+        self.told = 0
+
+    def refuse(self) -> None:
+        """What the driver does with each event that was handed over since the last time."""
+        frames = self.stage.frames[self.session][self.told :]
+        self.told += len(frames)
+        for frame in frames:
+            self.stage.world.give(self.stage.addresses[self.at], WasDenied(self.session, frame, "a rule", (1,)))
+
+
+@pytest.mark.parametrize("at", ["w0", "z1"], ids=["at home", "elsewhere"])
+def test_what_a_member_may_not_have_goes_to_another_one(at: str) -> None:
+    """SEC: it gives back one event and what was under way; then it is dealt none of the kind. Nothing comes twice,
+    and what is out of its order for the other one is marked late."""
+    stage = Stage(two_sites(), options=QUICK)
+    honest = Worker(stage, "w0")
+    stage.wait()
+    mallory = Denied(stage, at)
+    publisher = stage.attach("x0", "publisher")
+    stage.wait()
+    sent = publish(stage, publisher, 0, 200)
+    for _ in range(30):
+        stage.wait(SECOND_NS // 2)
+        mallory.refuse()
+        honest.work()
+    assert sorted(honest.done, key=int) == sent
+    assert mallory.told <= ROOM
+    plain = [int(bytes(frame.body)) for frame in stage.frames[honest.session] if not frame.late]
+    assert plain == sorted(plain)
+    statistics = stage.broker("w0").statistics().durables
+    assert (statistics.handed_back, statistics.parked) == (mallory.told, 0)
+
+
+def test_what_nobody_may_have_waits_for_the_retention_also_over_a_crash() -> None:
+    """It takes no room, survives its home's crash, and is a dead letter when nobody came who may have it."""
+    stage = Stage(cluster([(1, 2)]), settings=Settings(retention_ns=60 * SECOND_NS))
+    members = [Denied(stage, "2", durable="kept")]
+    publisher = stage.attach("1", "publisher")
+    letters = stage.subscribe("1", DEAD_LETTERS)
+    stage.wait()
+    publish(stage, publisher, 0, 5)
+
+    def parked() -> int:
+        for _ in range(10):
+            stage.wait(SECOND_NS)
+            for member in members:
+                member.refuse()
+        return stage.broker("2").statistics().durables.parked
+
+    assert parked() == 5
+    stage.world.crash(stage.addresses["2"], silent=True)
+    stage.wait(5 * SECOND_NS)
+    stage.world.start(stage.addresses["2"])
+    members = [Denied(stage, "2", durable="kept"), Denied(stage, "1", durable="kept")]
+    assert parked() == 5
+    members[0].vanish()
+    assert parked() == 5, "the other one may not have them either"
+    stage.wait(60 * SECOND_NS)
+    assert [letter.id.sequence for letter in stage.dead] == list(range(5))
+    assert len(stage.frames[letters]) == 5
+    statistics = stage.broker("2").statistics().durables
+    assert (statistics.parked, statistics.acknowledged) == (0, 5)
+
+
+def test_what_was_denied_is_nobody_s_when_the_group_is_empty() -> None:
+    """Who was denied has left: however long nobody is there, what waits is not given up."""
+    stage = Stage(cluster([(1, 2)]), settings=Settings(retention_ns=60 * SECOND_NS))
+    mallory = Denied(stage, "1", durable="kept")
+    publisher = stage.attach("2", "publisher")
+    stage.wait()
+    sent = publish(stage, publisher, 0, 5)
+    for _ in range(3):
+        stage.wait(SECOND_NS)
+        mallory.refuse()
+    assert stage.broker("1").statistics().durables.parked == 5
+    mallory.vanish()
+    stage.wait(100 * SECOND_NS)
+    assert stage.dead == []
+    honest = Worker(stage, "2", durable="kept")
+    stage.wait(20 * SECOND_NS)
+    honest.work()
+    assert honest.done == sent

@@ -64,7 +64,14 @@ class Request:
     answers: int = 1
 
 
-ServiceInput = SessionClogged | SessionClear | AskWanted | Unwatch | Request
+@dataclass(frozen=True, slots=True)
+class RightsChanged:
+    """What a client may read is not what it was: its groups offer it again what it was denied."""
+
+    session: int
+
+
+ServiceInput = SessionClogged | SessionClear | AskWanted | Unwatch | Request | RightsChanged
 
 
 # --- effects ---

@@ -45,12 +45,16 @@ class Denied:
     """A driver has not handed a client an event that this broker delivered to it: a rule of access forbids it.
 
     Rights are a matter of drivers; only with this does a broker know that its `Deliver` came to nothing, and by which
-    rule. Needed where records are kept, and of no effect where they are not.
+    rule. Of the `subscriptions` that may not have the event, a durable one passes over it, and a group that the client
+    shares takes it back for another member. Needed for those, and where records are kept.
     """
 
     session: int
     frame: EventFrame
     rule: str
+    subscriptions: tuple[int, ...] = ()
+    #: The client got the event by another subscription.
+    is_handed: bool = False
 
 
 # --- effects ---

@@ -299,6 +299,8 @@ class Close:
 
     link: int
     reason: str
+    #: Set where the peer is refused the link for what it says it is: an operator should know.
+    why: RefusalCode | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Entries of the log name the inboxes that they are for. An inbox needs no list of them: below `cursor` everything is
 acknowledged, from `front` on nothing was handed over, and in between exactly the entries in `open` are not
-acknowledged. So the memory of an inbox is bounded by `WINDOW`, however long its client stays away.
+acknowledged. So the memory of an inbox is bounded by `WINDOW` and `MAX_PARKED`, however long its client stays away.
 
 A client may read with several devices. Each reads for itself, from the cursor on; an event that one of them has
 acknowledged is not handed to the others any more.
@@ -19,6 +19,8 @@ from veena.core.wire.event_id import EventKey, Place, Stream
 
 #: Events handed over and not acknowledged; more stay in the log.
 WINDOW = 1024
+#: Events beside these that were handed back, because nobody who is there may have them (`group_denials`).
+MAX_PARKED = 4096
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class Reader:
 class Inbox:
     """One inbox; `number` is what entries of the log name it by."""
 
-    __slots__ = ("by_key", "end", "floor", "front", "is_closed", "number", "open", "shown", "stored")
+    __slots__ = ("by_key", "end", "floor", "front", "is_closed", "number", "open", "parked", "shown", "stored")
 
     def __init__(self, number: int, cursor: int, end: int) -> None:
         self.number = number
@@ -93,6 +95,8 @@ class Inbox:
         self.shown = end
         self.open: dict[int, EventKey] = {}
         self.by_key: dict[EventKey, int] = {}
+        #: Of these, what nobody who is there may have: it takes no room.
+        self.parked: dict[EventKey, None] = {}
         #: Nothing more will come.
         self.is_closed = False
         #: Entries up to these places came, or will come, by another inbox.
@@ -104,7 +108,7 @@ class Inbox:
 
     @property
     def has_room(self) -> bool:
-        return len(self.open) < WINDOW
+        return len(self.open) - len(self.parked) < WINDOW
 
     def is_acknowledged(self, offset: int) -> bool:
         return offset < self.front and offset not in self.open
@@ -135,11 +139,19 @@ class Inbox:
         if offset is None:
             return False
         del self.open[offset]
+        self.parked.pop(key, None)
         return True
+
+    def park(self, key: EventKey) -> None:
+        """Nobody who is there may have an open entry; where too many are parked, one more takes room."""
+        if key in self.by_key and len(self.parked) < MAX_PARKED:
+            self.parked[key] = None
 
     def check(self) -> None:
         offsets = list(self.open)
         assert offsets == sorted(offsets)
         assert not offsets or offsets[-1] < self.front
         assert self.stored <= self.end
-        assert len(self.by_key) == len(self.open) <= WINDOW
+        assert len(self.by_key) == len(self.open) <= WINDOW + MAX_PARKED
+        assert self.parked.keys() <= self.by_key.keys()
+        assert len(self.parked) <= MAX_PARKED

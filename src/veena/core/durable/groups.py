@@ -4,12 +4,14 @@ A group is a durable subscription (`registry`) that belongs to no client. It is 
 where the first member subscribed. The home reads it like a client would and deals the events out in turn, to members at
 its own broker and, by post, to those elsewhere. A member has an event until he acknowledges it; when he leaves, or is
 not heard of any more, his events go to others, marked as redelivered. While nobody is there they wait in the log.
+What a member may not have his broker gives back, and it goes to one who may. What nobody who is there may have waits
+for the retention, in nobody's way, and becomes a dead letter (`group_denials`).
 
 What a member is handed without a mark is in the order of its stream: redelivered is what others may have had, and late
-is what lay in a backlog for his broker and was overtaken there.
+is what lay in a backlog for his broker and was overtaken there, or was given back.
 
     member at B --> Join to the group's home (every so often: a lease, and the room that the member has)
-    home --> Give, an event for that member;  B --> Took, when he has acknowledged it
+    home --> Give, an event for that member;  B --> Took, when he has acknowledged it, or Return, if he may not have it
 
 Without a name the group ends a while after its last member has left; with one (`durable`) it stays. A member's
 broker keeps the group itself where nobody does; where somebody may, only after nobody has answered for a while, and
@@ -17,7 +19,8 @@ where somebody has told that he does, after a long while: he is lost then, with 
 the later one wins and the other's events go there, as with a client that roams (`handover`); what was accepted while
 there were two may have come to a member of each.
 
-The invariant: of a home's group every event that was read and is not acknowledged waits, or is with exactly one member.
+The invariant: of a home's group every event that was read and is not acknowledged waits, is parked, or is with exactly
+one member, who was not known to be denied it.
 """
 
 from __future__ import annotations
@@ -26,16 +29,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from veena.address import Address
+from veena.address import Address, Unit
 from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientRefused, Deliver, Effect, Subscribe
 from veena.core.boundary.session_id import is_clients
 from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.durable.group_denials import Denials, Member
 from veena.core.durable.home_registry import OtherHomes
 from veena.core.durable.registry import Durables
 from veena.core.durable.subscription import Durable, DurableObserver
 from veena.core.interest.constraint import Want, create_engine, make_want
+from veena.core.interest.eligibility import Restriction, restriction_of
 from veena.core.messages.addresses import GROUP, broker_id, home_id
-from veena.core.messages.kinds import Give, Join, Took
+from veena.core.messages.kinds import Give, Join, Return, Took
 from veena.core.messages.mailbox import Post
 from veena.core.wire.client import MAX_GROUP_NAME
 from veena.core.wire.event import REDELIVERED, EventCodec, EventFrame
@@ -55,8 +60,8 @@ LOOK_NS = SECOND_NS // 2
 #: Members of one group, and of all groups at one broker.
 MAX_MEMBERS = 10_000
 
-#: A member: where it is, and its number there.
-Member = tuple[Address, int]
+#: Gives up an event for these units: publishes a dead letter with this reason.
+Bury = Callable[[EventFrame, tuple[Unit, ...], str, int], None]
 
 
 @dataclass(slots=True)
@@ -64,6 +69,8 @@ class _Place:
     """A member as the home knows it."""
 
     heard_ns: int
+    #: How often its rights had changed when it was heard of last.
+    rights: int = 0
     given: dict[EventKey, EventFrame] = field(default_factory=dict)
 
 
@@ -75,6 +82,9 @@ class _Group:
     session: int
     members: dict[Member, _Place] = field(default_factory=dict)
     waiting: deque[EventFrame] = field(default_factory=deque)
+    #: What members gave back and others may have: dealt out before what waits.
+    returned: deque[EventFrame] = field(default_factory=deque)
+    denials: Denials = field(default_factory=Denials)
     #: How far it is acknowledged.
     level: int = 0
     #: Since when nobody is there.
@@ -96,6 +106,8 @@ class _Membership:
     #: Whether the home has been heard of: since it was asked last, and at all.
     is_known: bool = False
     was_known: bool = False
+    #: How often its rights have changed.
+    rights: int = 0
     #: A group that is kept here was acknowledged for all of its scope.
     was_promised: bool = False
 
@@ -118,6 +130,7 @@ class Shared(DurableObserver):
         elsewhere: OtherHomes,
         is_ready: Callable[[int], bool],
         new_version: Callable[[int], int],
+        bury: Bury,
         now_ns: int,
     ) -> None:
         self._host = host
@@ -125,6 +138,7 @@ class Shared(DurableObserver):
         self._durables = durables
         self._post = post
         self._effects = effects
+        self._bury = bury
         self._elsewhere = elsewhere
         self._is_ready = is_ready
         self._new_version = new_version
@@ -133,10 +147,11 @@ class Shared(DurableObserver):
         self._by_session: dict[int, _Group] = {}
         self._members: dict[int, _Membership] = {}
         self._numbers: dict[tuple[int, int], int] = {}
-        self.redelivered = 0
+        self.redelivered = self.handed_back = 0
         post.deals_with(Join, self._on_join)
         post.deals_with(Give, self._on_give)
         post.deals_with(Took, self._on_took)
+        post.deals_with(Return, self._on_return)
         for durable in list(durables.here.values()):
             if durable.client_id.startswith(GROUP):
                 self._serve(durable, now_ns)
@@ -224,7 +239,7 @@ class Shared(DurableObserver):
 
     def _join(self, number: int, member: _Membership, now_ns: int) -> None:
         member.joined_ns = now_ns
-        message = Join(member.group, number, ROOM)
+        message = Join(member.group, number, ROOM, member.rights)
         if member.group in self._groups:
             self._on_join(message, self._host, now_ns)
         else:
@@ -269,6 +284,27 @@ class Shared(DurableObserver):
             self._post.send(home_id(member.group), message, now_ns)
         return True
 
+    def hand_back(self, session: int, subscription: int, frame: EventFrame, now_ns: int) -> bool:
+        """A client may not have what it was to be handed as a member; False when it is none."""
+        number = self._numbers.get((session, subscription))
+        if number is None:
+            return False
+        group = self._members[number].group
+        if group in self._groups:
+            self._take_back(self._groups[group], (self._host, number), frame, now_ns)
+        else:
+            message = Return(group, number, self._codec.encode(frame, 0))
+            self._post.send(home_id(group), message, now_ns, reliable=frame.reliable)
+        return True
+
+    def rights_changed(self, session: int, now_ns: int) -> None:
+        """What a client may read is not what it was: it may have now what it was denied."""
+        for key, number in self._numbers.items():
+            if key[0] == session:
+                member = self._members[number]
+                member.rights += 1
+                self._join(number, member, now_ns)
+
     def _on_give(self, message: Give, origin: Address, now_ns: int) -> None:
         member = self._members.get(message.member)
         if member is None or member.group != message.group:
@@ -303,9 +339,14 @@ class Shared(DurableObserver):
         place = group.members.get(member)
         if place is not None:
             place.heard_ns = now_ns
+            if place.rights != message.rights:
+                place.rights = message.rights
+                group.denials.forget(member)
+                group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
         elif len(group.members) < MAX_MEMBERS:
-            group.members[member] = _Place(now_ns)
+            group.members[member] = _Place(now_ns, message.rights)
             group.empty_ns = None
+            group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
         self._confirm(group, member, now_ns)
         self._deal(group, now_ns)
 
@@ -340,8 +381,10 @@ class Shared(DurableObserver):
             again.flags |= REDELIVERED
             group.waiting.appendleft(again)
             self.redelivered += 1
+        group.denials.forget(member)
         if not group.members:
             group.empty_ns = now_ns
+            group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=True))
         self._deal(group, now_ns)
 
     def on_group_event(self, session: int, frame: EventFrame, now_ns: int) -> None:
@@ -350,22 +393,70 @@ class Shared(DurableObserver):
         if frame.reliable:
             group.waiting.append(frame)
             self._deal(group, now_ns)
-        elif group.members:
-            self._give(group, self._next_member(group), frame, now_ns)
+        else:
+            self._give_once(group, frame, now_ns)
 
-    def _next_member(self, group: _Group) -> Member:
-        """Of those who have least, the one whose turn was longest ago."""
-        member, place = min(group.members.items(), key=lambda each: len(each[1].given))
+    def _give_once(self, group: _Group, frame: EventFrame, now_ns: int) -> None:
+        """Give a best-effort event to a member that may have it, if there is one."""
+        member = self._next_member(group, _restriction(frame) if group.denials else None)
+        if member is not None:
+            self._give(group, member, frame, now_ns)
+
+    def _next_member(self, group: _Group, restriction: Restriction | None) -> Member | None:
+        """Of those who may have such an event, and have least, the one whose turn was longest ago."""
+        found = list(group.members.items())
+        if restriction is not None:
+            found = [each for each in found if group.denials.may_have(each[0], restriction)]
+        if not found:
+            return None
+        member, place = min(found, key=lambda each: len(each[1].given))
         del group.members[member]
         group.members[member] = place
         return member
 
     def _deal(self, group: _Group, now_ns: int) -> None:
         """Deal out what waits, as far as there is room."""
-        while group.waiting and any(len(place.given) < ROOM for place in group.members.values()):
-            member, frame = self._next_member(group), group.waiting.popleft()
-            group.members[member].given[event_key(frame)] = frame
-            self._give(group, member, frame, now_ns)
+        if group.denials or group.returned:
+            self._deal_by_rights(group, now_ns)
+            return
+        while group.waiting and _has_room(group):
+            member, frame = self._next_member(group, None), group.waiting.popleft()
+            assert member is not None
+            self._hold(group, member, frame, now_ns)
+
+    def _deal_by_rights(self, group: _Group, now_ns: int) -> None:
+        """The same where members were denied something. An event for which nobody has room is passed by those that
+        others may have, and is late then; one that nobody may have is parked."""
+        full: dict[Restriction, None] = {}
+        is_parking = False
+        for queue in (group.returned, group.waiting):
+            passed: list[EventFrame] = []
+            is_overtaken = False
+            while queue and _has_room(group):
+                frame = queue.popleft()
+                restriction = _restriction(frame)
+                if restriction in full:
+                    passed.append(frame)
+                    continue
+                member, key = self._next_member(group, restriction), event_key(frame)
+                if member is None or group.denials.was_tried(key, len(group.members)):
+                    group.denials.park(frame, now_ns)
+                    group.durable.park(key)
+                    is_parking = True
+                elif len(group.members[member].given) >= ROOM:
+                    full[restriction] = None
+                    passed.append(frame)
+                else:
+                    is_overtaken = bool(passed)
+                    self._hold(group, member, frame, now_ns)
+            queue.extendleft(each.late_copy() if is_overtaken else each for each in reversed(passed))
+        if is_parking:
+            self._durables.handing.pump(group.durable)
+
+    def _hold(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
+        """Give an event to a member and keep it until he acknowledges it."""
+        group.members[member].given[event_key(frame)] = frame
+        self._give(group, member, frame, now_ns)
 
     def _give(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
         address, number = member
@@ -381,7 +472,35 @@ class Shared(DurableObserver):
             return
         place = group.members.get((origin, message.member))
         keys = [key for key in message.keys if place is not None and place.given.pop(key, None) is not None]
+        group.denials.taken(keys)
         self._durables.handing.acknowledge(group.durable, keys, now_ns)
+        self._deal(group, now_ns)
+
+    def _on_return(self, message: Return, origin: Address, now_ns: int) -> None:
+        group = self._groups.get(message.group)
+        if group is None:
+            return
+        try:
+            frame = self._codec.read(message.frame)
+            frame.event()  # its tail may be broken too
+        except VeenaError:
+            return
+        self._take_back(group, (origin, message.member), frame, now_ns)
+
+    def _take_back(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
+        """A member may not have an event: it is for another one, and the member is dealt none like it."""
+        place = group.members.get(member)
+        if place is None:
+            return  # what it had went to others when it left
+        group.denials.deny(member, _restriction(frame))
+        self.handed_back += 1
+        if not frame.reliable:
+            self._give_once(group, frame.late_copy(), now_ns)
+            return
+        given = place.given.pop(event_key(frame), None)
+        if given is not None:
+            group.denials.given_back(event_key(frame))
+            group.returned.append(given.late_copy())
         self._deal(group, now_ns)
 
     def on_left(self, durable: Durable, now_ns: int) -> None:
@@ -407,9 +526,21 @@ class Shared(DurableObserver):
             for key, place in list(group.members.items()):
                 if key[0] != self._host and now_ns >= place.heard_ns + GONE_NS:
                     self._part(group, key, now_ns)
+            self._give_up(group, now_ns)
             if self._has_ended(group, now_ns):
                 del self._groups[group.durable.client_id], self._by_session[group.session]
                 self._durables.remove(group.durable, now_ns)
+
+    def _give_up(self, group: _Group, now_ns: int) -> None:
+        """What nobody in the group was allowed to have for the retention is a dead letter."""
+        retention_ns = self._settings.retention_ns
+        for frame in group.denials.overdue(now_ns - retention_ns):
+            reason = (
+                f"no member of {group.durable.client_id} was allowed to have it within the retention of"
+                f" {retention_ns // SECOND_NS} s, or before too many such events waited"
+            )
+            self._durables.handing.acknowledge(group.durable, (event_key(frame),), now_ns)
+            self._bury(frame, (self._host,), reason, now_ns)
 
     def _has_ended(self, group: _Group, now_ns: int) -> bool:
         return (
@@ -422,9 +553,15 @@ class Shared(DurableObserver):
         due = [each.joined_ns + JOIN_NS for each in self._members.values() if each.group not in self._groups]
         for group in self._groups.values():
             due += [place.heard_ns + GONE_NS for (at, _), place in group.members.items() if at != self._host]
+            overdue_ns = group.denials.next_wakeup(self._settings.retention_ns)
+            due += [] if overdue_ns is None else [overdue_ns]
             if group.empty_ns is not None and group.durable.name == "group":
                 due.append(group.empty_ns + max(self._settings.grace_ns, GONE_NS))
         return min(due, default=None)
+
+    def parked(self) -> int:
+        """How many events are kept here that no member may have who is there."""
+        return sum(len(group.denials.parked) for group in self._groups.values())
 
     def check(self) -> None:
         assert len(self._members) == len(self._numbers)
@@ -432,3 +569,13 @@ class Shared(DurableObserver):
             for (address, number), place in group.members.items():
                 assert len(place.given) <= ROOM
                 assert address != self._host or number in self._members
+            group.denials.check()
+
+
+def _restriction(frame: EventFrame) -> Restriction:
+    section = frame.section
+    return restriction_of(section.topic, section.headers)
+
+
+def _has_room(group: _Group) -> bool:
+    return any(len(place.given) < ROOM for place in group.members.values())

@@ -332,6 +332,7 @@ class Roaming(DurableObserver):
             reached = entries[-1].offset + 1 if len(entries) == READ_BATCH else until
             inbox.open.clear()
             inbox.by_key.clear()
+            inbox.parked.clear()
             inbox.front = max(reached, start)
             self._ledger.write(Reached(inbox.number, inbox.front))
             self._pump(durable)

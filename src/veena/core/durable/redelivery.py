@@ -10,6 +10,10 @@ than the last place it had in the stream, or first published under an earlier in
 that it had (a repetition may have gone before its original), and not among what it acknowledged. What was overtaken
 there looks the same and is marked too; to ask the former home first would let a dead broker hold up its clients.
 
+Whether a reader was given the clearance that an event asks for is tested here, whatever way the event came: by itself,
+out of the past or from a former home. What its owner may not have the subscription passes over. Rights by topic are
+tested by whoever speaks with clients, who says what was denied (`deny`).
+
 The invariant: an event is handed to a reader after every earlier one of the same inbox that he was to get.
 """
 
@@ -25,11 +29,14 @@ from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.cursor import Inbox, Reader
 from veena.core.durable.subscription import Durable, DurableObserver, State
+from veena.core.interest.subscriptions import Clients
 from veena.core.journal import Records
 from veena.core.wire.event import LATE, NO_TTL, REDELIVERED, EventFrame
 from veena.core.wire.event_id import EventKey, Place, Stream, event_key, first_key, ids_of
 from veena.core.wire.trace_facts import What
 
+#: Why a subscription passes over an event by itself.
+UNCLEARED = "the client was not given the clearance that the event asks for, or its device cannot use it"
 #: How often cursors are written: what a crash makes this broker hand over again, with a mark.
 REACHED_NS = SECOND_NS
 
@@ -43,6 +50,7 @@ class Handing:
         log: LogReader,
         effects: list[Effect],
         outlet: Outlet,
+        clients: Clients,
         records: Records,
         observers: list[DurableObserver],
         on_emptied: Callable[[Durable, Inbox], None],
@@ -51,6 +59,7 @@ class Handing:
         self._log = log
         self._effects = effects
         self._outlet = outlet
+        self._clients = clients
         self._records = records
         self._observers = observers
         #: Called when an inbox is read to its end and will be used no more.
@@ -59,7 +68,8 @@ class Handing:
         self._write_at_ns: int | None = None
         #: Subscriptions that wait for their past and were read to since this was looked at last.
         self._passing: dict[int, Durable] = {}
-        self.handed = self.redelivered = self.acknowledged = self.expired = 0
+        #: Those that are acknowledged include what was passed over because its owner may not have it.
+        self.handed = self.redelivered = self.acknowledged = self.expired = self.denied = 0
 
     # --- new events ---
 
@@ -116,6 +126,12 @@ class Handing:
                 self._records.note(frame, What.HAD, now_ns, session=reader.session)
             self._pass_over(durable, inbox, offset, key)
             return None
+        if not is_brokers(reader.session) and not self._may_have(durable, reader.session, frame):
+            self.denied += 1
+            if self._records.is_on:
+                self._records.note(frame, What.DENIED, now_ns, session=reader.session, text=UNCLEARED)
+            self._pass_over(durable, inbox, offset, key)
+            return None
         self.handed += 1
         if durable.is_passing:  # nobody acknowledges what goes with its session
             inbox.pass_over(offset)
@@ -128,6 +144,11 @@ class Handing:
             frame = frame.copy(frame.to_serve, frame.served, frame.ttl_ms)
             frame.flags |= (REDELIVERED if again else 0) | (LATE if is_late else 0)
         return frame
+
+    def _may_have(self, durable: Durable, session: int, frame: EventFrame) -> bool:
+        """Whether a session was given the clearance for an event. What waits for its past is judged by its device too,
+        as it will be when it is an ordinary subscription; a subscription that is kept is the same on every device."""
+        return self._clients.suits(session, frame) if durable.is_passing else self._clients.is_cleared(session, frame)
 
     def _was_had(self, durable: Durable, inbox: Inbox, reader: Reader, frame: EventFrame) -> bool:
         """Whether an event comes, or came, by an older inbox, or the client said that it has had it."""
@@ -162,6 +183,11 @@ class Handing:
         if self._write_at_ns is None:
             self._write_at_ns = now_ns + REACHED_NS
         self.pump(durable)
+
+    def deny(self, durable: Durable, key: EventKey, now_ns: int) -> None:
+        """Its owner was not given this, because it may not read it: the subscription passes over it."""
+        self.denied += 1
+        self.acknowledge(durable, (key,), now_ns)
 
     # --- the log ---
 

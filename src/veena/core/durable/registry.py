@@ -40,7 +40,7 @@ from veena.core.interest.constraint import Want
 from veena.core.interest.service import Profiles
 from veena.core.messages.addresses import INTERNAL
 from veena.core.wire.event import EventFrame
-from veena.core.wire.event_id import EventKey, Place, Stream, first_key, ids_of, stream_of
+from veena.core.wire.event_id import EventKey, Place, Stream, event_key, first_key, ids_of, stream_of
 from veena.errors import LocalProtocolError, RefusalCode
 from veena.matching.base.engine import Constraint
 
@@ -90,7 +90,9 @@ class Durables:
         self._was_handed = was_handed
         #: Whom to tell, in this order; `event_side` fills it, when all of them exist.
         self.observers: list[DurableObserver] = []
-        self.handing = Handing(ledger, reader, effects, outlet, profiles.records, self.observers, self._emptied)
+        self.handing = Handing(
+            ledger, reader, effects, outlet, profiles.clients, profiles.records, self.observers, self._emptied
+        )
         self._kept = 0
         entries: dict[int, list[Entry]] = {}
         for entry in disk.entries:
@@ -426,6 +428,12 @@ class Durables:
             )
         self.handing.acknowledge(durable, ((each.publisher.encode(), *each[1:]) for each in given.ids), now_ns)
 
+    def deny(self, session: int, subscription: int, frame: EventFrame, now_ns: int) -> None:
+        """A client was not given an event, because it may not read it: the subscription passes over it."""
+        durable = self._readers.get((session, subscription))
+        if durable is not None and frame.reliable:
+            self.handing.deny(durable, event_key(frame), now_ns)
+
     def stored(self, entry: Entry) -> None:
         """An entry is on disk."""
         for number in entry.inboxes:
@@ -489,6 +497,7 @@ class Durables:
             self.handing.redelivered,
             self.handing.acknowledged,
             self.handing.expired,
+            self.handing.denied,
         )
 
     def check(self) -> None:
@@ -513,3 +522,8 @@ class DurableStatistics:
     redelivered: int
     acknowledged: int
     expired: int
+    #: Passed over, because the owner may not read it; acknowledged events include these.
+    denied: int = 0
+    #: Of groups: given back by members that may not read it, and events that no member there may read.
+    handed_back: int = 0
+    parked: int = 0

@@ -116,6 +116,11 @@ class Durable:
     def live(self) -> Inbox:
         return self.inboxes[-1]
 
+    def park(self, key: EventKey) -> None:
+        """Nobody who is there may have an event: it takes no room from others (`group_denials`)."""
+        for inbox in self.inboxes:
+            inbox.park(key)
+
     def is_below_floor(self, frame: EventFrame) -> bool:
         """Whether its former home is believed to have had an event before it left."""
         return any(self.live.is_below_floor(*each) for each in ids_of(frame))

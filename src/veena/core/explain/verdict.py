@@ -247,6 +247,9 @@ def _shared(parts: Mapping[Address, Told], group: str) -> Verdict:
     for at, told in parts.items():
         for fact in told.facts:
             if fact.what is What.KEPT and fact.client == group:
+                buried = next((each for each in told.facts if each.what is What.BURIED and at in each.units), None)
+                if buried is not None:
+                    return Verdict(Reason.DEAD_LETTER, buried.text, buried.at_ns, at, at)
                 text = (
                     f"it is for one member of {group}, kept at broker {format_address(at)}: another one got it or will"
                 )

@@ -27,6 +27,7 @@ only, so that a profile is the same want on every device, and what climbs does n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from veena.errors import LocalProtocolError
 from veena.event import Event, Value
@@ -45,6 +46,38 @@ MAX_ATTRIBUTES = 32
 MAX_ATTRIBUTE_LENGTH = 1024
 
 NEEDS, NEEDS_CPU, CLEARANCE = "needs", "needs_cpu", "clearance"
+#: The header that holds the type of an event.
+TYPE = "type_name"
+#: Headers of a dead letter: topic and type of its event, and for whom that was, if it named its receivers.
+OF_TOPIC, OF_TYPE, OF_TO = "of_topic", "of_type", "of_to"
+
+
+class Restriction(NamedTuple):
+    """What decides who may have an event: rules of access and clearances look at nothing else of it."""
+
+    topic: str | None
+    type_name: str | None
+    clearance: str | None
+    #: What a dead letter says of its event.
+    of: tuple[str | None, ...]
+
+
+def restriction_of(topic: str | None, headers: Mapping[str, Value]) -> Restriction:
+    """The restriction of an event with this topic and these headers."""
+    of = tuple(None if headers.get(name) is None else str(headers[name]) for name in (OF_TOPIC, OF_TYPE, OF_TO))
+    clearance = headers.get(CLEARANCE)
+    return Restriction(topic, type_named(headers), None if clearance is None else str(clearance).strip(), of)
+
+
+def type_named(headers: Mapping[str, Value]) -> str | None:
+    """The type that the headers name, with or without the sign that constraints put before it.
+
+    An event may have both. Then it is the one with the sign, as for the engine `constraint`: were it the other one, an
+    event of a denied type could be published under the name of an allowed one.
+    """
+    marked = "$" + TYPE
+    kind = headers[marked] if marked in headers else headers.get(TYPE)
+    return kind if isinstance(kind, str) else None
 
 
 class Fitness:
@@ -73,13 +106,17 @@ class Fitness:
         headers = event.headers
         if not headers or not self._takes:
             return self._takes
-        clearance = headers.get(CLEARANCE)
-        if clearance is not None and str(clearance).strip() not in self._clearances:
+        if not self.is_cleared(headers):
             return False
         needs = headers.get(NEEDS)
         if needs is not None and self._capabilities is not None and not _labels(str(needs)) <= self._capabilities:
             return False
         return self._cpu is None or self._cpu >= _asked_speed(headers.get(NEEDS_CPU))
+
+    def is_cleared(self, headers: Mapping[str, Value]) -> bool:
+        """Whether the client was given the clearance that an event with these headers asks for."""
+        clearance = headers.get(CLEARANCE)
+        return clearance is None or str(clearance).strip() in self._clearances
 
 
 def _labels(text: str) -> frozenset[str]:

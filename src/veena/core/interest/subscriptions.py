@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from veena.address import Address
 from veena.core.boundary.session_id import is_brokers
 from veena.core.interest.constraint import Want, add_profile, create_engine, make_want, reach_want, remove_profile
-from veena.core.interest.eligibility import Fitness
+from veena.core.interest.eligibility import CLEARANCE, Fitness
 from veena.core.interest.recipient_engine import AddresseeEngine
+from veena.core.wire.event import EventFrame
 from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event, check_client_id
 from veena.matching.base.engine import Constraint, Engine
@@ -40,7 +41,8 @@ NUMBERS = (1 << NUMBER_BITS) - 1
 REACH = 0
 #: Wants that linger: clients that come and go in a storm must not fill the memory; the oldest go first.
 MAX_LINGERING = 1 << 16
-
+#: How that header begins in the bytes of an event.
+_CLEARANCE = CLEARANCE.encode()
 
 #: Places in a session's row of subscriptions that may be empty in any case.
 FEW = 16
@@ -355,6 +357,22 @@ class Clients:
         if found is None:
             raise LocalProtocolError(f"session {session} is not open")
         return found.client_id
+
+    def is_cleared(self, session: int, frame: EventFrame) -> bool:
+        """Whether the client of an open session was given the clearance that an event asks for."""
+        if _CLEARANCE not in bytes(frame.tail[frame.publisher_length :][: frame.matching_length]):
+            return True  # no header has that name
+        try:
+            return self._sessions[session].fitness.is_cleared(frame.section.headers)
+        except InvalidEvent:
+            return False
+
+    def suits(self, session: int, frame: EventFrame) -> bool:
+        """Whether the client of an open session may have an event and can use it."""
+        try:
+            return self._sessions[session].fitness.suits(frame.event())
+        except InvalidEvent:
+            return False
 
     def has(self, session: int, subscription: int) -> bool:
         found = self._sessions.get(session)

@@ -164,6 +164,8 @@ class Join(Message, frozen=True, tag="Join"):
     group: ClientId
     member: U64
     room: U32
+    #: How often the member's rights have changed: what it was denied before it may have now.
+    rights: U32 = 0
 
 
 class Give(Message, frozen=True, tag="Give"):
@@ -180,6 +182,14 @@ class Took(Message, frozen=True, tag="Took"):
     group: ClientId
     member: U64
     keys: Annotated[tuple[tuple[bytes, U64, U64, U32], ...], Meta(max_length=4096)]
+
+
+class Return(Message, frozen=True, tag="Return"):
+    """A member of a group may not have this event, a whole event frame: it is for another member."""
+
+    group: ClientId
+    member: U64
+    frame: bytes
 
 
 class Ask(Message, frozen=True, tag="Ask"):
@@ -223,7 +233,7 @@ class Told(Message, frozen=True, tag="Told"):
 
 
 Standing = Stand | StandDown | Renew | Standby | Hold | Settled | Gather | Orphan
-MESSAGES = Ask | Told | Move | Backlog | End | Deleted | Since | Past | PastEnd | Join | Give | Took | Standing
+MESSAGES = Ask | Told | Move | Backlog | End | Deleted | Since | Past | PastEnd | Join | Give | Took | Return | Standing
 
 #: The tag of each kind of message.
 TAGS: dict[type[Message], str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(MESSAGES)}

@@ -25,6 +25,7 @@ from veena.core.boundary.stored import Disk, Entries, Entry
 from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.fast_path import PlainWay
 from veena.core.delivery.in_flight import LOG, Flight
+from veena.core.interest.eligibility import CLEARANCE, OF_TO, OF_TOPIC, OF_TYPE, type_named
 from veena.core.interest.interest_map import InterestMap
 from veena.core.publishing.backpressure import Pressure
 from veena.core.publishing.cursors import MARK_NS, Cursors, LogAges, Way
@@ -35,8 +36,8 @@ from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import BACKLOG, EventCodec, EventFrame
 from veena.core.wire.event_id import event_key
 from veena.core.wire.trace_facts import What
-from veena.errors import RefusalCode
-from veena.event import Event, EventId
+from veena.errors import InvalidEvent, RefusalCode
+from veena.event import Event, EventId, Value
 
 #: Events of one unit that are on their way at once.
 WINDOW = 1024
@@ -445,8 +446,11 @@ class Origin:
             self._router.abandon(event_key(frame), mask, now_ns)
 
     def _bury(self, frame: EventFrame, mask: int, now_ns: int) -> None:
-        units = self._router.units(mask)
         reason = f"not delivered within the retention of {self._settings.retention_ns // 1_000_000_000} s"
+        self.bury(frame, self._router.units(mask), reason, now_ns)
+
+    def bury(self, frame: EventFrame, units: tuple[Unit, ...], reason: str, now_ns: int) -> None:
+        """Give up an event for these units: it is a dead letter."""
         self._effects.append(DeadLetter(frame.id, units, reason))
         self._dead += 1
         letter = dead_letter(frame, units, reason, self._host, self._mark, self._dead, now_ns)
@@ -540,17 +544,38 @@ class UnderWay:
 
 #: Where events go that could not be delivered in time.
 DEAD_LETTERS = "veena.dead-letters"
+#: How much of the names of an event's receivers a letter bears.
+MAX_OF_TO = 1024
 
 
 def dead_letter(
     frame: EventFrame, units: tuple[Unit, ...], reason: str, host: Address, incarnation: int, number: int, now_ns: int
 ) -> Event:
-    """The letter number so much of a broker: for these units the event was given up."""
+    """The letter number so much of a broker: for these units the event was given up.
+
+    It bears topic, type, clearance and receivers of its event: who may not read that gets no letter of it either
+    (`eligibility`, `runtime.access.rights`). Of an event that cannot be read it holds no body.
+    """
+    headers: dict[str, Value] = {"reason": reason, "event": str(frame.id)}
+    body = b""
+    try:
+        section = frame.section
+    except InvalidEvent:
+        pass
+    else:
+        body = bytes(frame.body)
+        of = {
+            OF_TOPIC: section.topic,
+            OF_TYPE: type_named(section.headers),
+            OF_TO: ",".join(section.to)[:MAX_OF_TO] or None,
+            CLEARANCE: section.headers.get(CLEARANCE),
+        }
+        headers |= {name: value for name, value in of.items() if value is not None}
     return Event(
         topic=DEAD_LETTERS,
-        headers={"reason": reason, "event": str(frame.id)},
+        headers=headers,
         properties={"units": ",".join(".".join(map(str, unit)) for unit in units)},
-        body=bytes(frame.body),
+        body=body,
         event_id=EventId(f"{DEAD_LETTERS}.{'.'.join(map(str, host))}", incarnation, now_ns, number),
         timestamp_ns=now_ns,
     )

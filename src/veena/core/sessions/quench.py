@@ -103,6 +103,10 @@ class Quench:
             )
         return replace(given.frame.event(), body=b"")
 
+    def watched(self, session: int) -> list[tuple[int, Event]]:
+        """What a session watches, by its numbers."""
+        return [(number, self._events[session, number]) for number in self._of_session.get(session, ())]
+
     def unwatch(self, given: Unwatch, now_ns: int) -> None:
         self._forget(given.session, given.number)
 

@@ -10,9 +10,11 @@ A client's mistake costs it one refusal, which names what is wrong; nothing else
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from veena.address import Address
-from veena.core.boundary.clients import Request, Unanswered
+from veena.core.boundary.clients import Request, RightsChanged, Unanswered
+from veena.core.boundary.explain import Denied
 from veena.core.boundary.inputs_effects import (
     Acknowledge,
     Active,
@@ -92,13 +94,26 @@ class Sessions:
         )  # fmt: skip
         self.shared = Shared(
             host, settings, self.durables, self.post, effects, self.elsewhere,
-            profiles.is_ready, origin.new_incarnation, now_ns,
+            profiles.is_ready, origin.new_incarnation, origin.bury, now_ns,
         )  # fmt: skip
         outlet.on_clear.append(self.durables.cleared)
 
     def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
         inputs = (ClientUp, ClientDown, Subscribe, Unsubscribe, Acknowledge, Forget)
-        return {**dict.fromkeys(inputs, self.client), Request: self._request}
+        return {
+            **dict.fromkeys(inputs, self.client),
+            Request: self._request,
+            Denied: self._denied,
+            RightsChanged: lambda given, now_ns: self.shared.rights_changed(given.session, now_ns),
+        }
+
+    def _denied(self, given: Denied, now_ns: int) -> None:
+        """A client was not given an event: a group has it for another member, what is kept for one owner passes on."""
+        if not given.is_handed:
+            self._records.denied(given.frame, given.session, given.rule, now_ns)
+        for number in given.subscriptions:
+            if not self.shared.hand_back(given.session, number, given.frame, now_ns):
+                self.durables.deny(given.session, number, given.frame, now_ns)
 
     def _request(self, given: Request, now_ns: int) -> None:
         try:
@@ -274,7 +289,8 @@ class Sessions:
         return min((time for time in due if time is not None), default=None)
 
     def statistics(self) -> DurableStatistics:
-        return self.durables.statistics()
+        shared = self.shared
+        return replace(self.durables.statistics(), handed_back=shared.handed_back, parked=shared.parked())
 
     def check(self) -> None:
         self.durables.check()

@@ -16,8 +16,8 @@ import msgspec
 
 #: The version that this code prefers, and the oldest that it still speaks. Until the first release they are the same,
 #: and any change of the wire raises both. From the first release on the oldest is at most one below.
-VERSION = 2
-VERSION_LOW = 2
+VERSION = 3
+VERSION_LOW = 3
 
 #: length (whole frame), version, kind, flags, frame number of the connection.
 HEADER_FORMAT = ">IBBHQ"

@@ -3,12 +3,14 @@
 | remembered by | from so many wrong ones on | what happens |
 |---|---|---|
 | place and name | `PAIR` | the next log-in is refused unread for a time that doubles, up to a minute |
+| the same, and the name was let in from that place lately | `EXPECTED` | the same, up to two seconds |
 | place | `PLACE` | the same for a few seconds, unless that name was let in from that place lately |
 | name | `NAME` | the next log-in is read a little later, unless that name was let in from that place lately |
 
 Guesses at a name therefore never lock its owner out who is at another place: they make his first log-in from a new
 place up to two seconds slower. Whoever shares a place with a guesser waits a few seconds for a first log-in, and not at
-all after that. A place is an address, or the 64 bits of an IPv6 address that one customer has.
+all after that. Behind one portal all people share a place: guesses at somebody who uses that portal cost its owner two
+seconds there, not a minute. A place is an address, or the 64 bits of an IPv6 address that one customer has.
 
 Rejected: locking a name after some wrong passwords, whoever sent them. Anybody could then lock out anybody.
 """
@@ -44,6 +46,8 @@ class Pace:
 
 #: People mistype a few times, and programs have one password.
 PAIR: Final = Pace(4, 0.5, 60.0)
+#: Behind a portal others guess from the place where the owner of the name is expected.
+EXPECTED: Final = Pace(4, 0.5, 2.0)
 #: Many people may share an address; a first log-in there must stay possible.
 PLACE: Final = Pace(30, 0.25, 4.0)
 #: Guesses from many addresses at once; the owner of the name waits as long.
@@ -78,14 +82,14 @@ class _Counts:
     def clear(self, key: int) -> None:
         self._found.pop(key, None)
 
-    def pause_s(self, key: int, now: float) -> float:
+    def pause_s(self, key: int, now: float, pace: Pace | None = None) -> float:
         found = self._found.get(key)
-        return 0.0 if found is None or now - found.at > FORGET_S else self._pace.pause_s(found.count)
+        return 0.0 if found is None or now - found.at > FORGET_S else (pace or self._pace).pause_s(found.count)
 
-    def left_s(self, key: int, now: float) -> float:
+    def left_s(self, key: int, now: float, pace: Pace | None = None) -> float:
         """How much of the pause after the last wrong one is left."""
         found = self._found.get(key)
-        return 0.0 if found is None else max(0.0, found.at + self.pause_s(key, now) - now)
+        return 0.0 if found is None else max(0.0, found.at + self.pause_s(key, now, pace) - now)
 
 
 class Attempts:
@@ -100,8 +104,10 @@ class Attempts:
     def wait_s(self, place: str, name: str) -> float:
         """How long a log-in of this name from this place is refused unread; 0 if it is read."""
         now = self._clock()
-        pair = self._pairs.left_s(hash((place, name)), now)
-        return pair if self._is_expected(place, name, now) else max(pair, self._places.left_s(hash(place), now))
+        pair = hash((place, name))
+        if self._is_expected(place, name, now):
+            return self._pairs.left_s(pair, now, EXPECTED)
+        return max(self._pairs.left_s(pair, now), self._places.left_s(hash(place), now))
 
     def delay_s(self, place: str, name: str) -> float:
         """How much later a log-in is read because others guess at this name."""

@@ -16,6 +16,8 @@ and to types of events (the header `type_name`). What no rule fits is denied.
 | `move` | sending clients of a broker to another one; `status` says which there are |
 | `log` | reading who got and wanted what, and events addressed to others, in bulk; committing what was read |
 
+A dead letter is read by those who may read its event: by topic and type of that, too.
+
 Subscriptions of engines without topics are allowed or denied as such; events that such a subscription gets are then
 tested by their own topic and type, so a denied topic is not read by way of another engine.
 """
@@ -26,7 +28,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-from veena.event import Event
+from veena.core.interest.constraint import SUBSCRIBED
+from veena.core.interest.eligibility import OF_TO, OF_TOPIC, OF_TYPE, type_named
+from veena.core.publishing.log import DEAD_LETTERS
+from veena.event import Event, Value
 
 Action = Literal[
     "publish", "subscribe", "wide", "everything", "advertise", "query", "watch", "explain", "status", "move", "log"
@@ -35,7 +40,6 @@ ACTIONS: tuple[str, ...] = get_args(Action)
 #: Rules of one role, and answers that are remembered for one client.
 MAX_RULES = 1000
 MAX_REMEMBERED = 4096
-TYPE = "type_name"
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,22 +125,33 @@ class Rights:
 
     def may_read(self, event: Event, engine: str | None) -> bool:
         """Whether an event may be handed to the client, for a subscription of that engine."""
-        return self.allows("subscribe", engine, event.topic, event_type(event))
+        if not self.allows("subscribe", engine, event.topic, event_type(event)):
+            return False
+        return event.topic != DEAD_LETTERS or self._of_letter(event)[0]
+
+    def _of_letter(self, event: Event) -> tuple[bool, str]:
+        """Whether the client may read the event of a dead letter, and the rule that decides: by any engine, as in
+        bulk; what was addressed to somebody only who may read such events in bulk."""
+        topic, kind = _text(event.headers.get(OF_TOPIC)), _text(event.headers.get(OF_TYPE))
+        if OF_TO in event.headers and not self.allows("log"):
+            return False, self.deciding("log")
+        found = next((engine for engine in SUBSCRIBED if self.allows("subscribe", engine, topic, kind)), "topic")
+        return self.allows("subscribe", found, topic, kind), self.deciding("subscribe", found, topic, kind)
 
     def why_not_read(self, event: Event, engine: str | None) -> str:
         """The rule by which an event is not handed to the client."""
+        if event.topic == DEAD_LETTERS and self.allows("subscribe", engine, event.topic, event_type(event)):
+            return f"{self._of_letter(event)[1]} (for the event of this dead letter)"
         return self.deciding("subscribe", engine, event.topic, event_type(event))
 
 
 def event_type(event: Event) -> str | None:
-    """The type that the header names, with or without the sign that constraints put before it.
+    """The type that the header names."""
+    return type_named(event.headers)
 
-    An event may have both. Then it is the one with the sign, as for the engine `constraint`: were it the other one, an
-    event of a denied type could be published under the name of an allowed one.
-    """
-    marked = "$" + TYPE
-    kind = event.headers[marked] if marked in event.headers else event.headers.get(TYPE)
-    return kind if isinstance(kind, str) else None
+
+def _text(value: Value) -> str | None:
+    return None if value is None else str(value)
 
 
 def engines_of(event: Event) -> list[str]:

@@ -45,6 +45,7 @@ from veena.core.statistics import BrokerStatistics
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import EventCodec
 from veena.errors import LocalProtocolError
+from veena.event import Event
 from veena.matching.base.engine import Constraint
 from veena.runtime.links.links import Links, Retry
 from veena.runtime.logging.logs import Log
@@ -182,6 +183,10 @@ class Driver:
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """Engine, constraint and scope of a client's subscription; None if there is none."""
         return self.broker.events.sessions.asked(session, subscription)
+
+    def watched(self, session: int) -> list[tuple[int, Event]]:
+        """The events that a client watches, with their numbers, as engines see them."""
+        return self.broker.events.quench.watched(session)
 
     def new_session(self) -> int:
         """A number for a client's conversation, never used before."""

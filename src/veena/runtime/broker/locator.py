@@ -226,7 +226,7 @@ class Locator:
         if users.is_open or (question.own and self._driver.links.trust.why_not(stream) is None):
             return
         hello = ClientHello(VERSION_LOW, VERSION, question.client_id, question.user, question.password, question.token)
-        await self._clients.log_ins.admit(users, hello, stream, "AskLocate")
+        await self._clients.log_ins.admit(lambda: self._clients.users, hello, stream, "AskLocate")
 
     def turned_away(self) -> None:
         """Somebody asked who was not let in."""

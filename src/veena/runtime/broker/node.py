@@ -310,7 +310,9 @@ class Node:
     async def _open_http(self) -> None:
         place = self.config.tables.http.listen
         if place is not None:
-            self._http = HttpServer(self.statistics, self.why_not_ready)
+            self._http = HttpServer(
+                self.statistics, self.why_not_ready, self.log, lambda: self.config.tables.http.hosts
+            )
             await self._http.start(place)
 
     def _announced(self) -> tuple[str, ...]:
@@ -439,8 +441,8 @@ class Node:
                 return "the authority of its certificate is not believed any more: attach again"
             return revoked.why_not(found, time.time())
 
-        if self._secrets.server is not None:  # who is in the middle of a handshake does it by what held before
-            self._entrance.strangers.end_all("the certificates were read again: connect again")
+        if dropped is not None:  # a handshake that has begun goes on with what was believed before
+            self._entrance.strangers.end_all("an authority is not believed any more: connect again")
         return judge_all(self.clients, why_not), self.driver.links.judge_all(why_not)
 
     def statistics(self) -> NodeStatistics:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from veena.core.boundary.inputs_effects import Input
 from veena.core.delivery.match_cache import Receivers
 from veena.core.wire.burst import EventBurst
+from veena.event import Event
 from veena.matching.base.engine import Constraint
 
 Who_contra = TypeVar("Who_contra", contravariant=True)
@@ -23,6 +25,9 @@ class Gives(Protocol):
 
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """Engine, constraint and scope of a subscription; None if there is none."""
+
+    def watched(self, session: int) -> Sequence[tuple[int, Event]]:
+        """The events that a session watches, with their numbers, as engines see them."""
 
     def new_session(self) -> int:
         """A number that no session has had."""

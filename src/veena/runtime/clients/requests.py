@@ -41,7 +41,7 @@ from veena.core.wire.control import Frame, Goodbye, Heartbeat
 from veena.core.wire.event import PRIORITY_MASK, RELIABLE, EventFrame
 from veena.core.wire.header import DECODE_ERRORS, explain
 from veena.errors import InvalidConstraint, InvalidEvent, RefusalCode, RemoteProtocolError
-from veena.event import EventId
+from veena.event import Event, EventId
 from veena.matching.base.engine import Constraint
 from veena.runtime.clients.conversation import Conversation, Handlers
 from veena.runtime.clients.explain import ASKS
@@ -164,11 +164,23 @@ def _watch(who: Conversation, number: int, frame: EventFrame) -> None:
         )
         return
     try:
-        frame.event()
+        event = frame.event()
     except InvalidEvent as error:
         who.refuse(number, RefusalCode.INVALID, str(error))
-    else:
+        return
+    denied = may_not_watch(who, event)
+    if denied is None:
         who.give(AskWanted(who.session, number, frame))
+    else:
+        who.refuse(number, RefusalCode.DENIED, denied)
+
+
+def may_not_watch(who: Conversation, event: Event) -> str | None:
+    """Why the client may not know whether an event is wanted: who may not publish it has no use for that."""
+    if who.rights is None or who.rights.may_publish(event):
+        return None
+    denied = who.rights.why_not_publish(event)
+    return f"the rights of {who.principal_name!r} do not allow to publish {denied}: watch only what may be published"
 
 
 # --- subscriptions ---
@@ -193,7 +205,7 @@ def _subscribe(who: Conversation, frame: AskSubscribe) -> None:
         return
     is_new = number not in who.subscriptions
     if is_new:
-        who.subscriptions.add(number, frame.engine, bool(frame.durable))
+        who.subscriptions.add(number, frame.engine, bool(frame.durable), bool(frame.group))
     who.give(
         Subscribe(
             who.session,

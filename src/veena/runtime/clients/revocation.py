@@ -4,7 +4,8 @@
   with `denied`.
 - Its clearances changed, or it lost a right whose effects stay in the network (`LASTING`): the session ends with
   `busy`, and the client attaches again as what it is now.
-- A subscription is not allowed any more: it ends with `denied`. Of a durable one the cursor stays where it is.
+- A subscription is not allowed any more: it ends with `denied`. Of a durable one the cursor stays where it is. So does
+  a watch of an event that the client may not publish any more.
 - Any other right changed: the next event or question is judged by the new rules. Open reads of tables end with `busy`.
 """
 
@@ -15,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from veena.core.boundary.clients import RightsChanged, Unwatch
 from veena.core.boundary.inputs_effects import Unsubscribe
 from veena.errors import AccessDenied, RefusalCode
 from veena.runtime.access.rights import Action, Rights
 from veena.runtime.access.users import Principal
 from veena.runtime.clients.conversation import Conversation, House
-from veena.runtime.clients.requests import may_not_subscribe
+from veena.runtime.clients.requests import may_not_subscribe, may_not_watch
 from veena.runtime.transports.stream import Stream
 
 #: Actions whose effects stay in the network until who asked for them is gone.
@@ -74,6 +76,12 @@ def _judge(house: House, who: Conversation, before: Principal, judged: Judged) -
             house.driver.give(Unsubscribe(who.session, number))
             who.subscription_refused(number, RefusalCode.DENIED, reason)
             ended += 1
+    for number, event in house.driver.watched(who.session):
+        reason = may_not_watch(who, event)
+        if reason is not None:
+            house.driver.give(Unwatch(who.session, number))
+            who.refuse(number, RefusalCode.DENIED, reason)
+    house.driver.give(RightsChanged(who.session))
     judged.narrowed += 1
     who.note("rights changed", ended_subscriptions=ended)
 

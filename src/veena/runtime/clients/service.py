@@ -28,7 +28,6 @@ from veena.core.boundary.explain import Denied
 from veena.core.boundary.inputs_effects import (
     Accepted,
     AcceptedRun,
-    Acknowledge,
     Active,
     ClientRefused,
     Deliver,
@@ -335,12 +334,12 @@ class Conversations:
         if readable == numbers:
             return numbers
         self._withheld += 1
-        if readable is None and self.settings.records != "off":
-            self.later(Denied(who.session, frame, who.why_unreadable(frame, numbers)))
-        for number in numbers:
-            # What is kept for a durable subscription must not wait for an event that it never gets.
-            if number not in (readable or ()) and frame.reliable and who.subscriptions.is_durable(number):
-                self.later(Acknowledge(who.session, number, (frame.id,)))
+        is_recorded = readable is None and self.settings.records != "off"
+        # A durable subscription must not wait for an event that it never gets; a group has it for another member.
+        kept = tuple(each for each in numbers if each not in (readable or ()) and who.subscriptions.is_kept(each))
+        if is_recorded or kept:
+            rule = who.why_unreadable(frame, numbers) if is_recorded else ""
+            self.later(Denied(who.session, frame, rule, kept, readable is not None))
         return readable
 
     def _refused(self, who: Conversation, effect: ClientRefused) -> None:

@@ -1,4 +1,4 @@
-"""What a conversation keeps of each subscription: its engine, and whether it is durable.
+"""What a conversation keeps of each subscription: its engine, whether it is durable, and whether a group shares it.
 
 Clients count their subscriptions from one, and may have as many as there are numbers of two bytes: of these one byte
 each is kept, at the number's own place. Rejected: a dict, 50 bytes each.
@@ -27,6 +27,8 @@ class Subscribed:
         self._codes = bytearray()
         #: Numbers without a place, and engines that do not exist: the core refuses those in a moment.
         self._others: dict[int, tuple[str, bool]] = {}
+        #: Those that a group shares: few, so that they need no place.
+        self._shared: dict[int, None] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -51,8 +53,10 @@ class Subscribed:
         kinds = (*map(_KINDS.__getitem__, self._codes), *self._others.values())
         return sum(kind is not None and kind[1] for kind in kinds)
 
-    def add(self, number: int, engine: str, is_durable: bool) -> None:
+    def add(self, number: int, engine: str, is_durable: bool, is_shared: bool = False) -> None:
         """One that is not there yet."""
+        if is_shared:
+            self._shared[number] = None
         code = _CODES.get((engine, is_durable), _NONE)
         if not code or not 0 <= number < PLACES:
             self._others[number] = (engine, is_durable)
@@ -68,6 +72,7 @@ class Subscribed:
             self._codes[number] = _NONE
             self._count -= 1
         self._others.pop(number, None)
+        self._shared.pop(number, None)
 
     def engine(self, number: int) -> str | None:
         found = self.get(number)
@@ -76,3 +81,7 @@ class Subscribed:
     def is_durable(self, number: int) -> bool:
         found = self.get(number)
         return found is not None and found[1]
+
+    def is_kept(self, number: int) -> bool:
+        """Whether events are kept for it until somebody has acknowledged them: it is durable, or shared."""
+        return number in self._shared or self.is_durable(number)

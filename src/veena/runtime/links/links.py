@@ -22,7 +22,7 @@ from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, Link
 from veena.core.wire import codec as wire
 from veena.core.wire.control import MAX_REASON, Goodbye
 from veena.core.wire.event import EventCodec, EventFrame
-from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
+from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
 from veena.runtime.links.trust import Trust
 from veena.runtime.logging.audit import AuditLog
@@ -101,15 +101,16 @@ class Links:
         return end
 
     def _refuse(self, stream: Stream, reason: str) -> Listener:
-        self._log.noise("link refused", peer=stream.peer, proven=stream.proven, reason=reason)
-        if self.audit is not None:
-            self.audit.note(
-                "link refused", certificate=stream.proven, address=stream.peer, code="denied", reason=reason
-            )
+        self._note_refusal(stream, RefusalCode.DENIED, reason)
         refused = LinkEnd(0, stream, None, self)  # no link has this number: whatever it says goes nowhere
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
         return refused
+
+    def _note_refusal(self, stream: Stream, code: RefusalCode, reason: str) -> None:
+        self._log.noise("link refused", peer=stream.peer, proven=stream.proven, code=code, reason=reason)
+        if self.audit is not None:
+            self.audit.note("link refused", certificate=stream.proven, address=stream.peer, code=code, reason=reason)
 
     def keep(self, urls: Sequence[Url]) -> None:
         """Keep a link to the broker that listens on these; the first that answers is taken."""
@@ -264,10 +265,14 @@ class Links:
 
     def close(self, effect: Close) -> None:
         end = self._ends.pop(effect.link, None)
-        if end is not None:
+        if end is None:
+            return
+        if effect.why is None:
             self._note("link closed", end, reason=effect.reason)
-            end.flush()
-            end.stream.close(effect.reason)
+        else:
+            self._note_refusal(end.stream, effect.why, effect.reason)
+        end.flush()
+        end.stream.close(effect.reason)
 
     # --- what an end tells ---
 

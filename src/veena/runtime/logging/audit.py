@@ -148,10 +148,10 @@ class AuditLog:
             os.close(self._file)
 
     def _batch(self) -> tuple[bytes, int]:
-        """The lines that are written next; they stay until the disk has them."""
-        count = size = 0
+        """The lines that are written next, into one file; they stay until the disk has them."""
+        count, size, most = 0, 0, min(BATCH_BYTES, self._max_bytes)
         for line in self._waiting:
-            if size and size + len(line) > BATCH_BYTES:
+            if size and size + len(line) > most:
                 break
             count, size = count + 1, size + len(line)
         return b"".join(self._waiting[at] for at in range(count)), count

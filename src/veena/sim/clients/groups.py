@@ -4,6 +4,9 @@ The first member of a group subscribes before the others, who wait until it was 
 there is one home, as far as brokers can know (`shared`). From then on members leave with and without a word, or only
 give up the subscription, and are back later, there or elsewhere. Each acknowledges what it got, at once or after a
 while. What the group got is kept, copy by copy, for the judge (`judges.groups`).
+
+Some members may not have every second topic, nor some of them what has no topic: then the broker is told that the
+event was denied, as its driver would tell it, and the event counts for another member.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from veena.address import Address
+from veena.core.boundary.explain import Denied
 from veena.core.boundary.inputs_effects import (
     Acknowledge,
     Active,
@@ -25,7 +29,7 @@ from veena.core.boundary.inputs_effects import (
 )
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.wire.event import EventFrame
-from veena.event import EventId
+from veena.event import Event, EventId
 from veena.matching.base.engine import Engine
 from veena.sim.clients.population import AWAY_NS, Client, Subscription, Wish, create_engine, draw_subscription
 from veena.sim.clients.traffic import PULSE_NS, Publication, Traffic
@@ -61,11 +65,16 @@ class Member:
     back_ns: int = 0
     number: int = 0
     next_number: int = 1
+    #: Which topics it may not have, if any: those whose characters add up to a number of this parity.
+    denied: int | None = None
     #: Whether it was told, in this membership, that the group is acknowledged.
     is_active: bool = False
     #: What it will acknowledge next, and the last place of each stream since it joined.
     due: list[Copy] = field(default_factory=list)
     had: Had = field(default_factory=dict)
+
+    def may_have(self, event: Event) -> bool:
+        return self.denied is None or sum((event.topic or "").encode()) % 2 != self.denied
 
 
 @dataclass(slots=True, eq=False)
@@ -92,12 +101,16 @@ class GroupClients:
         self._chance = chance
         addresses = list(world.nodes)
         self.groups: list[Group] = []
+        #: How often a member was not given what it may not have.
+        self.denied = 0
         for number in range(count):
             wish = Wish(*draw_subscription(chance), world.network.levels)
             members = [
                 Member(f"group-{number}-{each}", chance.choice(addresses), chance.choice(PAUSES_NS))
                 for each in range(chance.randint(*MEMBERS))
             ]
+            for at, member in enumerate(members[1 : 1 + world.options.denials]):
+                member.denied = at % 2
             self.groups.append(Group(f"group-{number}", wish, create_engine(wish), members))
 
     # --- coming and going ---
@@ -205,6 +218,10 @@ class GroupClients:
         if numbers != (member.number,) or not group.engine.match(publication.event):
             self._traffic.faults.append(f"{frame.id} was handed to {member.name} for {numbers}, which it is not for")
             return
+        if not member.may_have(publication.event):
+            session, number = member.session, member.number
+            self._world.at(self._world.now_ns, lambda: self._deny(member, session, number, frame))
+            return
         copy = Copy(frame.id, member.name, self._world.now_ns, frame.redelivered)
         group.got.setdefault(publication, []).append(copy)
         stream, place = (frame.publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
@@ -217,6 +234,15 @@ class GroupClients:
             session = member.session
             at_ns = self._world.now_ns + self._chance.randint(0, member.pause_ns)
             self._world.at(at_ns, lambda: self._acknowledge(member) if member.session == session else None)
+
+    def _deny(self, member: Member, session: int, number: int, frame: EventFrame) -> None:
+        """The member may not have an event: its broker hears so, if both are still there."""
+        node = self._world.nodes[member.broker]
+        if member.session != session or node.broker is None:
+            return
+        if node.broker.identity.incarnation == member.incarnation:
+            self.denied += 1
+            self._world.give(member.broker, Denied(session, frame, "", (number,)))
 
     def _acknowledge(self, member: Member) -> None:
         node = self._world.nodes[member.broker]

@@ -73,7 +73,8 @@ INPUT_CODES: dict[type[Input], int] = {
     explain_boundary.Explain: 28,
     explain_boundary.Trace: 29,
     explain_boundary.Denied: 30,
-    boundary.ReadFailed: 31,
+    clients.RightsChanged: 31,
+    boundary.ReadFailed: 32,
 }
 
 #: From 128 on, so that no effect has the code of an input.

@@ -67,6 +67,8 @@ class Options:
     #: Groups that share a subscription, and how often one of their members goes away.
     groups: int = 0
     partings: int = 0
+    #: How many members of each group may not have all of its events; never the first one.
+    denials: int = 0
     #: Brokers that ask to be let in meanwhile, through the registrars.
     guests: int = 0
     #: How often a link takes only few bytes a second for a while.
