@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import ssl
 import sys
@@ -24,9 +25,30 @@ if TYPE_CHECKING:
 #: How the URLs of brokers inside TLS begin.
 SECURE = ("veenas", "tls", "wss")
 
+
+def split_given(given: list[str] | None) -> list[str] | None:
+    """The URLs of a command line or of $VEENA_URL, where blanks or commas separate them, or both."""
+    from veena.errors import ConfigError
+    from veena.runtime.transports.url import split_urls
+
+    if not given:
+        return given
+    text = re.sub(r"\s*,\s*", ",", " ".join(given).strip())
+    try:
+        return [url for each in text.split() for url in split_urls(each)]
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 UrlOption = Annotated[
     list[str] | None,
-    typer.Option("--url", "-u", envvar="VEENA_URL", help="A broker, such as veena://127.0.0.1:7700; several in turn."),
+    typer.Option(
+        "--url",
+        "-u",
+        envvar="VEENA_URL",
+        help="A broker, such as veena://127.0.0.1:7700; several in turn, or separated by commas.",
+        callback=split_given,
+    ),
 ]
 ClientIdOption = Annotated[str | None, typer.Option("--client-id", help="The client's id; a new one without.")]
 UserOption = Annotated[str, typer.Option("--user", envvar="VEENA_USER", help="Sign in as this user.")]
@@ -99,7 +121,7 @@ def client(
     from veena.client import connect
     from veena.client.client import CONNECT_S, DEFAULT_URL
 
-    urls = url or [DEFAULT_URL]
+    urls = split_given(url) or [DEFAULT_URL]
     is_secure = any(each.startswith(SECURE) for each in urls)
     tls = trust(ca) if is_secure else None
     given = password_of(user) if password is None else password

@@ -49,7 +49,7 @@ from veena.errors import InvalidEvent, LocalProtocolError, NotConnected, TimedOu
 from veena.event import DEFAULT_PRIORITY, Event, EventId, Value, check_client_id
 from veena.runtime.locator.client import locator_url
 from veena.runtime.transports.registry import Secrets
-from veena.runtime.transports.url import parse_url
+from veena.runtime.transports.url import parse_url, split_urls
 
 DEFAULT_URL = "veena://127.0.0.1:7700"
 #: How long `connect` tries, and how long `subscribe` waits to be acknowledged.
@@ -97,11 +97,12 @@ def connect(
 ) -> Client:
     """A client, to be used as `async with veena.connect(...) as client`; `await client.open()` does as well.
 
-    With several URLs the first broker that answers is taken, also after a connection was lost; a URL of the form
-    `veena+locator://host:port` is asked for the nearest broker that has room, each time anew. A client that is to keep
-    durable subscriptions names itself by `client_id`; one that is `reachable` can be written to by that id.
+    With several URLs, in a list or separated by commas, the first broker that answers is taken, also after a connection
+    was lost; a URL of the form `veena+locator://host:port` is asked for the nearest broker that has room, each time
+    anew. A client that is to keep durable subscriptions names itself by `client_id`; one that is `reachable` can be
+    written to by that id.
     """
-    urls = _checked((url,) if isinstance(url, str) else tuple(url), tls)
+    urls = _checked(split_urls(url), tls)
     if not 1 <= heartbeat * 1000 <= MAX_CLIENT_HEARTBEAT_MS:
         raise LocalProtocolError(f"heartbeat {heartbeat}: expected 0.001 to {MAX_CLIENT_HEARTBEAT_MS / 1000:g} seconds")
     if slow not in ("drop", "disconnect"):
@@ -213,7 +214,7 @@ class Client:
 
     async def move(self, url: str | Sequence[str], timeout: float = CONNECT_S) -> None:
         """Go to another broker: what is kept for durable subscriptions follows, and nothing comes twice."""
-        self._urls = _checked((url,) if isinstance(url, str) else tuple(url), self._secrets.client)
+        self._urls = _checked(split_urls(url), self._secrets.client)
         self._session.move(self._urls)
         await self._session.wait_attached(timeout)
 
@@ -480,8 +481,7 @@ class Client:
         self, clients: Sequence[str], url: str | Sequence[str], *, reason: str = "", timeout: float = past.REPORT_S
     ) -> SentAway:
         """Let clients of the broker go to another one, with what is kept for them; needs the right `move`."""
-        urls = (url,) if isinstance(url, str) else tuple(url)
-        return await past.send_away(self._session, clients, urls, reason, timeout)
+        return await past.send_away(self._session, clients, split_urls(url), reason, timeout)
 
 
 async def _answer(future: Awaitable[T], timeout: float, what: str) -> T:

@@ -27,6 +27,7 @@ from veena.matching.condition.tree import (
     Operand,
     Scalar,
     Truth,
+    folded,
 )
 
 NAMES = ("a", "b", "$c")
@@ -67,6 +68,17 @@ def _is_pattern(term: Like) -> bool:
     return True
 
 
+def _can_be_written(term: Comparison) -> bool:
+    """Not what the languages refuse, a sign beside a text or truth value; nor two signs that they leave out."""
+    for side, other in ((term.left, term.right), (term.right, term.left)):
+        constant = folded(other)
+        if isinstance(side, Negation) and isinstance(constant, Literal):
+            is_plus = isinstance(side.operand, Negation) and isinstance(side.operand.operand, Attribute)
+            if isinstance(constant.value, str | bool) or is_plus:
+                return False
+    return True
+
+
 members: st.SearchStrategy[Condition] = st.builds(
     In,
     names,
@@ -77,8 +89,8 @@ members: st.SearchStrategy[Condition] = st.builds(
 )
 truths: st.SearchStrategy[Condition] = st.builds(Truth, st.one_of(names, truth_literals))
 selector_terms: st.SearchStrategy[Condition] = st.one_of(
-    st.builds(Comparison, equality, operands, operands),
-    st.builds(Comparison, order, numeric, numeric),
+    st.builds(Comparison, equality, operands, operands).filter(_can_be_written),
+    st.builds(Comparison, order, numeric, numeric).filter(_can_be_written),
     st.builds(Between, numeric, numeric, numeric, st.booleans()),
     st.builds(Between, names, number_literals, number_literals, st.booleans()),
     members,
@@ -87,7 +99,7 @@ selector_terms: st.SearchStrategy[Condition] = st.one_of(
     truths,
 )
 constraint_terms: st.SearchStrategy[Condition] = st.one_of(
-    st.builds(Comparison, st.one_of(equality, order), operands, operands, st.just(True)),
+    st.builds(Comparison, st.one_of(equality, order), operands, operands, st.just(True)).filter(_can_be_written),
     members,
     st.builds(Contains, operands, operands),
     st.builds(MemberOf, operands, names),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from veena.cli import EXIT_BROKEN
-from veena.cli.connection import CaOption, JsonOption, UserOption, client, password_of, run, trust
+from veena.cli.connection import CaOption, JsonOption, UserOption, client, password_of, run, split_given, trust
 from veena.errors import ConfigError, LocalProtocolError, VeenaError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def status(
             metavar="URL",
             envvar="VEENA_URL",
             help="Brokers, such as veena://127.0.0.1:7700, or their monitoring, such as http://127.0.0.1:7780.",
+            callback=split_given,
         ),
     ] = None,
     network: Annotated[

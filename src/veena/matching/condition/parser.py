@@ -34,6 +34,7 @@ from veena.matching.condition.tree import (
     Negation,
     Operand,
     Truth,
+    folded,
     kind_of,
 )
 
@@ -150,8 +151,14 @@ class ExpressionParser(ABC):
 
     def sign(self, operator: str, level: int) -> Node:
         place = self.at
-        operand = self.number(self.nested(place - 1, level), place, operator)
-        return Negation(operand) if operator == "-" else operand
+        operand = self.operand(self.nested(place - 1, level), place, operator)
+        if isinstance(operand, Literal) and isinstance(operand.value, _NO_NUMBERS):
+            reason = f"{operator} works on numbers, and this is a {kind_of(operand)}; leave the sign out"
+            raise self.error(place, reason)
+        if operator == "-":
+            return Negation(operand)
+        # The value of `+x` is that of x where x is a number, and there is none where it is a text: as of `--x`.
+        return Negation(Negation(operand)) if isinstance(operand, Attribute) else operand
 
     def arithmetic(self, left: Node, place: int, operator: str, level: int) -> Operand:
         self._arithmetic += 1
@@ -169,7 +176,22 @@ class ExpressionParser(ABC):
         if meaning not in _EQUALITIES and not self.collated:
             self.number(first, place, operator)
             self.number(second, right_place, operator)
+        if isinstance(first, Negation) or isinstance(second, Negation):
+            first, second = self._signed(first, place, second), self._signed(second, right_place, first)
         return Comparison(meaning, first, second, self.collated)
+
+    def _signed(self, operand: Operand, place: int, other: Operand) -> Operand:
+        """One side of a comparison, which may have a sign; without a `+` that says nothing beside a number."""
+        if not isinstance(operand, Negation):
+            return operand
+        constant = folded(other)
+        if not isinstance(constant, Literal):
+            return operand
+        if isinstance(constant.value, _NO_NUMBERS):
+            reason = f"a sign works on numbers, and this is compared with a {kind_of(constant)}; leave the sign out"
+            raise self.error(place, reason)
+        inner = operand.operand
+        return inner.operand if isinstance(inner, Negation) and isinstance(inner.operand, Attribute) else operand
 
     def simple(self, level: int) -> Node:
         """What binds more tightly than `level`: mostly a literal, for which there is no need to climb."""

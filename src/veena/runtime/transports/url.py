@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -28,7 +29,7 @@ SCHEMES: dict[str, tuple[Carrier, bool]] = {
     "wss": ("ws", True),
     "memory": ("memory", False),
 }
-_URL = re.compile(r"([a-z]+)://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]?#]+)(?::([0-9]{1,5}))?(/[^\s?#]*)?")
+_URL = re.compile(r"([a-z]+)://(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]?#,]+)(?::([0-9]{1,5}))?(/[^\s?#]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,17 @@ def parse_url(text: str) -> Url:
     is_placed = SCHEMES[scheme][0] != "memory"
     path = path if path and SCHEMES[scheme][0] == "ws" else ""
     return Url(scheme, host.strip("[]"), int(port) if port else DEFAULT_PORT if is_placed else 0, path)
+
+
+def split_urls(given: str | Iterable[str]) -> tuple[str, ...]:
+    """The URLs of a list, or of a text that separates them by commas; ConfigError where a part is empty."""
+    texts = (given,) if isinstance(given, str) else given
+    found = tuple(part.strip() for text in texts for part in text.split(","))
+    if "" in found:
+        shown = given if isinstance(given, str) else ", ".join(map(repr, given))
+        remedy = "write one URL between two commas, and no comma at the ends: veena://one:7700,veena://two:7700"
+        raise ConfigError("url", repr(shown[:80]), "has an empty part", remedy)
+    return found
 
 
 def is_loopback(host: str) -> bool:
