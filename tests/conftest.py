@@ -55,6 +55,13 @@ for _number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(_number, lambda number, frame: None)
 
 
+# A broker refuses users files and keys that others can read. So what tests write is private, as an operator's is to be;
+# what a checkout brings has the mode that Git gives.
+os.umask(0o077)
+for _key in (Path(__file__).parent / "runtime" / "certificates").glob("*.key"):
+    _key.chmod(0o600)
+
+
 # Every Spark that a test starts is small and lives for seconds, as a child of a child too (`veena demo`, the README's
 # program): Java compiles fast rather than well, and `spark-defaults.conf` switches off what pays on large data alone.
 os.environ["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

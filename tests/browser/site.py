@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 from tests.runtime.processes import Started
 from tools.browser import find_browser
 from veena import collab, testing
+from veena.runtime.transports.secret_files import write_secret
 from veena.services.application.heat import PARAMETERS, HeatPlate
 from veena.services.domain.categories import AccessControl
 
@@ -40,9 +41,7 @@ def write_users(path: Path) -> None:
     categories = {"ann": "senior", "bob": "senior", "joe": "junior", "sim": "application"}
     users = {name: (category, hasher.hash(PASSWORDS[name])) for name, category in categories.items()}
     everything = f'\n[user.root]\npassword = "{hasher.hash(PASSWORDS["root"])}"\nroles = ["all"]\n'
-    path.write_text(
-        AccessControl().users_toml(users) + everything + '\n[role.all]\nrules = [{ allow = "*" }]\n', encoding="utf-8"
-    )
+    write_secret(path, AccessControl().users_toml(users) + everything + '\n[role.all]\nrules = [{ allow = "*" }]\n')
 
 
 @dataclass

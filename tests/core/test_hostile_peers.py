@@ -120,12 +120,25 @@ def test_a_cost_told_in_another_s_name_is_answered_with_a_new_connection() -> No
     assert hop.neighbour == MATE
 
 
-def test_goals_below_a_broker_fill_no_cache() -> None:
+@pytest.mark.parametrize(
+    ("to", "origin"),
+    [((*HOST, 1), MATE), ((*MATE, 1), MATE), ((0, 0, 0, 40), MATE), (HOST, (0, 0, 0)), (HOST, (0, 0, 0, 40))],
+)
+def test_paths_that_no_broker_writes_cost_the_link(to: Address, origin: Address) -> None:
+    """NOP-10: whoever passes them on has not checked them, so no next hop is ever looked for."""
+    broker = started()
+    peer, cached = neighbour(broker, 1, MATE), broker.hops.statistics().cached
+    assert [link for link, _ in closed(peer.say(Routed(to, origin, 3, 47, b"")))] == [1]
+    assert broker.hops.statistics().cached <= cached
+
+
+def test_a_frame_in_the_name_of_its_receiver_changes_nothing() -> None:
+    """NOP-10: a broker that answered one would answer itself; the neighbour that passed it on may be innocent."""
     broker = started()
     peer = neighbour(broker, 1, MATE)
-    for number in range(50):
-        peer.say(Routed((*HOST, number), MATE, 3, 47, b""), Routed((*MATE, number), MATE, 3, 47, b""))
-    assert broker.hops.statistics().cached <= broker.map.levels
+    effects = peer.say(routed(SetupRequest("x", 1, 1, 0, "x"), HOST), routed(SpokesmanReply("x", 1, True), HOST))
+    assert closed(effects) == [] and sent(effects) == []
+    assert broker.reception.membership.statistics().refused == 0
 
 
 def test_a_mate_that_names_the_contact_as_its_own_gate() -> None:

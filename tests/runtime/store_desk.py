@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
-from veena.core.boundary.inputs_effects import LogRead, Read, Stored, StoreFailed
+from veena.core.boundary.inputs_effects import LogRead, Read, ReadFailed, Stored, StoreFailed
 from veena.core.boundary.inputs_effects import Store as StoreEffect
 from veena.core.boundary.stored import Disk, Entry, Identity, Write
 from veena.core.wire.event import EventCodec, EventFrame
@@ -49,7 +49,7 @@ class Desk:
 
     def answer(self) -> Stored | StoreFailed:
         found = self.answers.get(timeout=PATIENCE)
-        assert not isinstance(found, LogRead)
+        assert not isinstance(found, LogRead | ReadFailed)
         return found
 
     def write(self, *writes: Write) -> Stored | StoreFailed:

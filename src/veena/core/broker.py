@@ -40,6 +40,7 @@ from veena.core.delivery.match_cache import Receivers
 from veena.core.discovery.service import Discovery
 from veena.core.event_side import Events
 from veena.core.interest.service import Profiles
+from veena.core.links.claimants import Claimant, Claimants, Verdict, refused, rivals_of
 from veena.core.links.link import Link, LinkState, greeting, tell_room
 from veena.core.links.monitor import Watch
 from veena.core.links.relay import Courier
@@ -68,7 +69,7 @@ from veena.core.wire.control import (
 from veena.core.wire.event import EventFrame
 from veena.core.wire.interest import Have, Interest
 from veena.core.wire.membership import Contacts
-from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
+from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 
 #: Links of one broker: more than a broker of 64 neighbours a level and 8 levels has.
 MAX_LINKS = 1024
@@ -103,7 +104,7 @@ class Broker:
             identity,
             settings.network,
             Membership(identity, settings.fanout, settings.rules, listen, joined_ns, now_ns),
-            Courier(identity.address, self.hops, self._by_connection),
+            Courier(identity.address, settings.fanout, self.hops, self._by_connection),
             (self.map, self.table),
             self._links,
             self._by_connection,
@@ -111,6 +112,7 @@ class Broker:
         self.watch = Watch(
             identity.address, self.map, self.table, self._by_connection, settings.cost_hold_ns, self._learn
         )
+        self.claimants = Claimants(settings.suspect_after_ns)
         self.contacts, self.dialler = make_contacts(
             self.map, self._by_connection, self.profiles, identity, listen, settings
         )
@@ -229,7 +231,10 @@ class Broker:
         if self._reconcile_at_ns is not None:
             due.append(self._reconcile_at_ns)
         expiry = self.table.next_expiry(self.settings.tombstone_ns)
-        parts = (self.reception.membership, self.profiles, self.events, self.contacts, self.dialler, self.discovery)
+        parts = (
+            self.claimants, self.reception.membership, self.profiles, self.events, self.contacts, self.dialler,
+            self.discovery,
+        )  # fmt: skip
         due += [time for time in (expiry, *(part.next_wakeup() for part in parts)) if time is not None]
         return min(due, default=None)
 
@@ -260,6 +265,7 @@ class Broker:
         self.contacts.check()
         self.dialler.check()
         self.discovery.check()
+        self.claimants.check(self._links)
         for number, link in self._links.items():
             assert link.number == number
             link.check()
@@ -308,42 +314,59 @@ class Broker:
             for sent_as, frame in given.frames:
                 for number, ready in link.arrive(sent_as, frame, now_ns):
                     are_signs = False
-                    if type(ready) is EventFrame:
+                    if type(ready) is EventFrame and not link.is_claimant:
                         schedule.events_passed()
                         self.events.arrived(link, number, ready, now_ns)
                         continue
-                    assert isinstance(ready, Frame)
-                    handler = self._frames.get(type(ready))
-                    if type(ready) in self._event_frames:
-                        schedule.events_passed()
-                    elif type(ready) is not Have:
-                        schedule.control_changed()
-                    if handler is not None:
-                        handler(link, ready, now_ns)
-                    elif self.reception.handles(ready):
-                        self._attend(self.reception.take(ready, link, now_ns), now_ns)
-                    else:
-                        raise RemoteProtocolError(f"{type(ready).__name__} has no place on this link")
+                    self._take(link, number, ready, now_ns)
                     if link.state is LinkState.CLOSED:
                         return
         except VeenaError as error:
-            self._close(link, error.reply if isinstance(error, RemoteProtocolError) else str(error), now_ns)
+            self._refuse(link, error, now_ns)
             return
-        if are_signs:
+        if self.claimants:
+            schedule.control_changed()
+        elif are_signs:
             schedule.signs_came(link)
         self.watch.judge(link, now_ns)
+
+    def _take(self, link: Link, number: int, ready: Frame | EventFrame, now_ns: int) -> None:
+        """A frame whose turn it is."""
+        schedule, claimant = self.schedule, self.claimants.of(link) if link.is_claimant else None
+        if claimant is not None and type(ready) is not Goodbye:
+            claimant.hold((number, ready))
+            return
+        if type(ready) is EventFrame:
+            schedule.events_passed()
+            self.events.arrived(link, number, ready, now_ns)
+            return
+        assert isinstance(ready, Frame)
+        handler = self._frames.get(type(ready))
+        if type(ready) in self._event_frames:
+            schedule.events_passed()
+        elif type(ready) is not Have:
+            schedule.control_changed()
+        if handler is not None:
+            handler(link, ready, now_ns)
+        elif self.reception.handles(ready):
+            self._attend(self.reception.take(ready, link, now_ns), now_ns)
+        else:
+            raise RemoteProtocolError(f"{type(ready).__name__} has no place on this link")
+
+    def _refuse(self, link: Link, error: VeenaError, now_ns: int) -> None:
+        """A peer sent what it must not: it is told so, and its link is over."""
+        reason = error.reply if isinstance(error, RemoteProtocolError) else str(error)
+        self._close(link, reason, now_ns, error.code if error.code is RefusalCode.DENIED else None)
 
     # --- frames ---
 
     def _on_hello(self, link: Link, hello: Hello, now_ns: int) -> None:
+        rivals = rivals_of(hello, self._by_connection.values())
+        if rivals and link.state is LinkState.GREETING:
+            self.claimants.wait(link, hello, rivals, now_ns).hold((1, hello))
+            return
         link.greeted(hello)
         assert link.connection is not None
-        for other in [each for each in self._by_connection.values() if each.neighbour == hello.address]:
-            if other.name != hello.name:
-                # Two brokers were given one address, in two parts of a unit that did not hear each other.
-                raise RemoteProtocolError(f"the address of {other.name!r} was given to {hello.name!r} too: join again")
-            if other.incarnation < hello.incarnation:
-                self._close(other, "this neighbour was started again", now_ns)
         self._by_connection[link.connection] = link
         self.hops.open(link.connection, hello.address)
         self.events.opened(link, now_ns)
@@ -353,6 +376,29 @@ class Broker:
         self.watch.announce_cost(link, now_ns)
         self._tell_everything(link, now_ns)
         self.profiles.beyond.opened(link, now_ns)
+
+    def _review_claimants(self, now_ns: int) -> None:
+        for claimant, verdict, rivals in self.claimants.review(self._by_connection.values(), now_ns):
+            if verdict is Verdict.WAIT:
+                continue
+            self.claimants.leave(claimant.link)
+            if verdict is Verdict.REFUSE:
+                self._refuse(claimant.link, refused(claimant.hello), now_ns)
+                continue
+            for rival in rivals:
+                self._close(rival, "this neighbour was started again", now_ns)
+            self._admit(claimant, now_ns)
+
+    def _admit(self, claimant: Claimant, now_ns: int) -> None:
+        """Nobody else has its address: its Hello counts, and what came behind it."""
+        link = claimant.link
+        try:
+            for number, frame in claimant.held:
+                self._take(link, number, frame, now_ns)
+                if link.state is LinkState.CLOSED:
+                    return
+        except VeenaError as error:
+            self._refuse(link, error, now_ns)
 
     def _on_refresh(self, link: Link, frame: Refresh, now_ns: int) -> None:
         # What has changed since it was told everything it has heard anyway.
@@ -405,17 +451,18 @@ class Broker:
         if level is not None:
             self.hops.invalidate(level)
 
-    def _close(self, link: Link, reason: str, now_ns: int) -> None:
+    def _close(self, link: Link, reason: str, now_ns: int, why: RefusalCode | None = None) -> None:
         """Give up a link: tell the peer why, and everybody else that the connection is over."""
         if link.state is not LinkState.CLOSED:
             link.outbox.append((0, Goodbye(reason[:MAX_REASON])))
-            self._effects += [Send(link.number, tuple(link.outbox)), Close(link.number, reason)]
+            self._effects += [Send(link.number, tuple(link.outbox)), Close(link.number, reason, why)]
             link.outbox.clear()
             self._drop(link, now_ns)
 
     def _drop(self, link: Link, now_ns: int) -> None:
         link.state = LinkState.CLOSED
         self.schedule.control_changed()
+        self.claimants.leave(link)
         del self._links[link.number]
         if link.connection is not None and self._by_connection.pop(link.connection, None) is not None:
             self.hops.close(link.connection)
@@ -459,6 +506,8 @@ class Broker:
         """Something beside events happened: whoever has to know of it is told."""
         for blocked in [each for each in self._links.values() if each.blocked is not None]:
             self._close(blocked, str(blocked.blocked), now_ns)
+        if self.claimants:
+            self._review_claimants(now_ns)
         self._pass_on_wants(now_ns)  # before the connections that bring their units into reach
         news = self.table.take_news()
         while news:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from veena.address import Unit
 from veena.core.boundary.clients import AskWanted, SessionClear, SessionClogged, Unwatch
 from veena.core.boundary.explain import Explain, Trace
-from veena.core.boundary.inputs_effects import Effect, Input, LogRead, Publish, PublishBatch
+from veena.core.boundary.inputs_effects import Effect, Input, LogRead, Publish, PublishBatch, ReadFailed
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.staging import ReleaseStaged
 from veena.core.boundary.stored import Disk, Entry, Known
@@ -183,6 +183,7 @@ class Events:
             Explain: self.explainer.ask,
             Trace: self.explainer.ask,
             LogRead: self.reader.on_read,
+            ReadFailed: self.reader.on_failed,
             Publish: self._publish,
             PublishBatch: self.publishers.publish_batch,
             ReleaseStaged: self.releases.release,
@@ -249,6 +250,7 @@ class Events:
             self._next_look_ns = now_ns + self._settings.heartbeat_ns
             self._look_after_the_absent(now_ns)
             self._ledger.write_again()
+            self.reader.read_again()
             self.router.sweep(now_ns)
             self.copies.tick(now_ns)
             self.kept_copies.tick(now_ns)
@@ -279,7 +281,7 @@ class Events:
         return has_changed
 
     def next_wakeup(self) -> int | None:
-        is_busy = len(self.router.duties) or self.copies.is_busy or len(self.kept_copies)
+        is_busy = len(self.router.duties) or self.copies.is_busy or len(self.kept_copies) or self.reader.must_read_again
         look = self._next_look_ns if is_busy else None
         parts = (self.origin, self.ends, self.sessions, self.standing, self.quench, self.explainer)
         return min((time for time in (look, *(part.next_wakeup() for part in parts)) if time is not None), default=None)

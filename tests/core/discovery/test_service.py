@@ -342,7 +342,6 @@ GOOD = Found(1, HOST[:3], 0, 1, 1, (row("a"),))
     ("frame", "origin"),
     [
         (GOOD, (0, 0, 1, 0)),
-        (GOOD, (0, 0, 0)),
         (replace(GOOD, number=9), HOST),
         (replace(GOOD, unit=(0, 0)), HOST),
         (replace(GOOD, page=1), HOST),

@@ -11,7 +11,7 @@ import pytest
 from tests.core.scripted_events import CODEC, Host, event_copy, mate, mates, patient, peer
 from tests.core.scripted_peer import HOST
 from tests.tiers import few
-from veena.core.boundary.clients import SessionClear, SessionClogged
+from veena.core.boundary.clients import CaughtUp, SessionClear, SessionClogged
 from veena.core.boundary.inputs_effects import (
     ClientRefused,
     Deliver,
@@ -20,6 +20,7 @@ from veena.core.boundary.inputs_effects import (
     Input,
     LogRead,
     Read,
+    ReadFailed,
     Subscribe,
     Unsubscribe,
 )
@@ -47,6 +48,8 @@ class Life:
 
     def __init__(self) -> None:
         self.now_ns = 0
+        #: From when on the logs have everything, as the client is told.
+        self.gone_ns: int | None = None
         #: Incarnation, number and mark of what the client was handed.
         self.got: list[tuple[int, int, bool]] = []
         self._host = Host(patient())
@@ -64,10 +67,16 @@ class Life:
                 frames = [effect.frame] if isinstance(effect, Deliver) else effect.burst.frames()
                 self.got += [(each.incarnation, each.sequence, each.late) for each in frames]
             elif isinstance(effect, Read):
-                found = [each for each in self._host.kept.entries if each.offset >= effect.offset]
-                found = [each for each in found if not effect.inbox or effect.inbox in each.inboxes]
-                effects += self._host.handle(LogRead(effect.ticket, tuple(found[: effect.limit])), self.now_ns)
+                effects += self._host.handle(self.read(effect), self.now_ns)
+            elif isinstance(effect, CaughtUp):
+                self.gone_ns = effect.gone_ns
             effects += self._host.sync(self.now_ns)
+
+    def read(self, asked: Read) -> LogRead | ReadFailed:
+        """What the disk answers."""
+        found = [each for each in self._host.kept.entries if each.offset >= asked.offset]
+        found = [each for each in found if not asked.inbox or asked.inbox in each.inboxes]
+        return LogRead(asked.ticket, tuple(found[: asked.limit]))
 
     def wait(self, seconds: int) -> None:
         until_ns = self.now_ns + seconds * SECOND_NS
@@ -101,6 +110,32 @@ class Life:
         post = Event(to=(broker_id(HOST),), headers={"veena": "Past"}, body=encode_message(message))
         stamped = replace(post, event_id=EventId(broker_id(FAR), 1, 1, self._posts), timestamp_ns=1)
         self.come(CODEC.frame(stamped, reliable=True, origin=FAR, to_serve=mates(HOST[-1])))
+
+
+class WithAFailingDisk(Life):
+    """The first answer of the disk to every question is that it cannot be answered."""
+
+    def __init__(self) -> None:
+        self.failed: dict[tuple[int, int], Read] = {}
+        super().__init__()
+
+    def read(self, asked: Read) -> LogRead | ReadFailed:
+        if (asked.inbox, asked.offset) not in self.failed:
+            self.failed[asked.inbox, asked.offset] = asked
+            return ReadFailed(asked.ticket, "OverflowError: too large")
+        return super().read(asked)
+
+
+def test_a_read_that_fails_is_made_up_for_or_told() -> None:
+    """What is kept for a subscription is read again; who asked for the past is told that some of it may be missing."""
+    life = WithAFailingDisk()
+    life.wait(1)
+    life.answer(frame(1))
+    life.come(frame(2))
+    life.wait(300)
+    assert [number for _, number, _ in life.got] == [1, 2]
+    assert {bool(inbox) for inbox, _ in life.failed} == {True, False}, "of both kinds"
+    assert life.gone_ns is not None and life.gone_ns > 0
 
 
 @pytest.mark.parametrize("seed", few(range(60), 10))

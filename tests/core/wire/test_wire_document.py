@@ -46,14 +46,24 @@ EVENT = Event(
 )
 
 
+def power(number: int) -> str:
+    """A long number as a power of two."""
+    if number < 0:
+        return f"-{power(-number)}"
+    if number < 1 << 31:
+        return str(number)
+    if number & (number + 1) == 0:
+        return f"2^{number.bit_length()} - 1"
+    assert number & (number - 1) == 0, f"no words for {number}"
+    return f"2^{number.bit_length() - 1}"
+
+
 def described(kind: inspect.Type) -> str:
     """A field's type in words."""
     match kind:
         case inspect.IntType():
             top = kind.le
-            if top is None or top == (1 << 32) - 1:
-                return f"{kind.ge} to 2^{64 if top is None else 32} - 1"
-            return f"{kind.ge} to {top}"
+            return f"{power(kind.ge or 0)} to {power((1 << 64) - 1 if top is None else top)}"
         case inspect.StrType():
             return f"text of {kind.min_length or 0} to {kind.max_length} characters"
         case inspect.BytesType():

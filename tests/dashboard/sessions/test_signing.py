@@ -11,6 +11,8 @@ from veena import testing
 from veena.dashboard.sessions import signing
 from veena.dashboard.sessions.signing import Desk, Door, NotSignedIn
 from veena.errors import ConfigError
+from veena.runtime.access.attempts import PAIR
+from veena.runtime.access.users import hash_password
 
 CERTIFICATES = Path(__file__).parents[2] / "runtime" / "certificates"
 
@@ -71,7 +73,9 @@ def test_wrong_tries_are_counted_and_told_without_saying_what_was_wrong(tmp_path
     from argon2 import PasswordHasher
 
     quick = PasswordHasher(time_cost=1, memory_cost=1024, parallelism=1)
-    (tmp_path / "users.toml").write_text(f'[user.ann]\npassword = "{quick.hash("right")}"\n')
+    hashed = quick.hash("right")
+    names = ["ann", *(f"u{at}" for at in range(3 * signing.MAX_FAULTS))]
+    (tmp_path / "users.toml").write_text("".join(f'[user.{name}]\npassword = "{hashed}"\n' for name in names))
 
     async def go() -> None:
         async with testing.broker(settings={"auth": {"users_file": str(tmp_path / "users.toml")}}) as url:
@@ -87,11 +91,11 @@ def test_wrong_tries_are_counted_and_told_without_saying_what_was_wrong(tmp_path
             assert desk.person(token) is not None
             for at in range(signing.MAX_FAULTS - 2):
                 with pytest.raises(NotSignedIn, match="password is wrong"):
-                    await desk.sign_in(f"somebody-{at}", "wrong", "there")
+                    await desk.sign_in(f"u{at}", "wrong", "there")
             with pytest.raises(NotSignedIn, match="wait a minute"):
                 await desk.sign_in("ann", "right", "there")
             assert await desk.sign_in("ann", "right", "elsewhere", host="portal.example.org")
-            tries = [desk.sign_in(f"some-{at}", "wrong", "at once") for at in range(3 * signing.MAX_FAULTS)]
+            tries = [desk.sign_in(f"u{at}", "wrong", "at once") for at in range(3 * signing.MAX_FAULTS)]
             answers = list(map(str, await asyncio.gather(*tries, return_exceptions=True)))
             assert sum("wait a minute" in answer for answer in answers) == 2 * signing.MAX_FAULTS
             assert sum("password is wrong" in answer for answer in answers) == signing.MAX_FAULTS
@@ -117,6 +121,25 @@ def test_guesses_at_the_portal_do_not_lock_out_who_uses_it(tmp_path: Path) -> No
             assert 1 <= read <= signing.MAX_FAULTS
             assert sum("minute" in answer for answer in answers) == len(tries) - read
             assert await desk.sign_in("ann", "right", "work")
+            await desk.close()
+
+    asyncio.run(go())
+
+
+def test_guesses_at_one_person_are_slowed_by_address(tmp_path: Path) -> None:
+    """SEC: who guesses at ann's password waits longer each time; ann, who is elsewhere, gets in meanwhile."""
+    (tmp_path / "users.toml").write_text(f'[user.ann]\npassword = "{hash_password("right")}"\n')
+
+    async def go() -> None:
+        async with testing.broker(settings={"auth": {"users_file": str(tmp_path / "users.toml")}}) as url:
+            desk = Desk(Door((url,)), who="users")
+            for _ in range(PAIR.free + 1):
+                with pytest.raises(NotSignedIn, match="password is wrong"):
+                    await desk.sign_in("ann", "wrong", "2001:db8::1")
+            for place in ("2001:db8::1", "2001:db8::2"):
+                with pytest.raises(NotSignedIn, match=r"too many wrong tries: wait \d+ s"):
+                    await desk.sign_in("ann", "right", place)
+            assert await desk.sign_in("ann", "right", "2001:db8:1::1")
             await desk.close()
 
     asyncio.run(go())

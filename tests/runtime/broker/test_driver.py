@@ -16,8 +16,10 @@ from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Identity
 from veena.core.links.link import LinkState, greeting
 from veena.core.wire import codec as wire
-from veena.core.wire.control import Goodbye
+from veena.core.wire.control import Frame, Goodbye, Routed
+from veena.core.wire.discovery import StandingRequest
 from veena.core.wire.header import EVENT, HEADER, VERSION
+from veena.core.wire.membership import Renumber, SetupRequest
 from veena.errors import LocalProtocolError
 from veena.runtime.transports.registry import NO_SECRETS
 from veena.runtime.transports.url import parse_url
@@ -261,10 +263,17 @@ async def _say(url: str, data: bytes, *, half_close: bool = False) -> bytes:
         writer.close()
 
 
-def _hello() -> bytes:
-    return wire.encode(greeting(Identity("x", (0, 0, 0, 9), 1), BRISK, 7, ()), 1)
+def _hello(address: Address = (0, 0, 0, 9)) -> bytes:
+    return wire.encode(greeting(Identity("x", address, 1), BRISK, 7, ()), 1)
 
 
+def _routed(frame: Frame, origin: Address) -> bytes:
+    return wire.encode(Routed(FIVE[0], origin, 3, *wire.enclose(frame)), 2)
+
+
+BYE = wire.encode(Goodbye("x"), 0)
+#: Whoever has a link to it holds the highest office, and answers for it.
+AFAR: Address = (5, 0, 0, 9)
 HOSTILE = {
     "zeros": b"\0" * 64,
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -276,6 +285,9 @@ HOSTILE = {
     "garbage after the greeting": _hello() + os.urandom(256),
     "another network": wire.encode(greeting(Identity("x", (0, 0, 0, 9), 1), type(BRISK)(network="other"), 7, ()), 1),
     "a goodbye": _hello() + wire.encode(Goodbye("x"), 0),
+    "a renumbering of its cluster": _hello() + wire.encode(Renumber("x", 1, (0, 0, 0), (0, 0, 7)), 2),
+    "a question in the broker's own name": _hello() + _routed(SetupRequest("x", 1, 1, 0, "x"), FIVE[0]) + BYE,
+    "shelves of a highest unit": _hello(AFAR) + _routed(StandingRequest((0,), AFAR), AFAR) + BYE,
 }
 
 
@@ -289,6 +301,9 @@ def test_hostile_bytes_cost_their_sender_the_connection(what: str) -> None:
         await until(lambda: made[0].entrance is not None and made[0].entrance.statistics().connections == 1)
         assert {link.connection for link in made[0].running.statistics().links} == links
         assert made[0].reaches([made[1].address])
+        await made[1].subscribe("quotes")
+        (await made[0].publisher())("quotes", b"after it")
+        await until(lambda: made[1].heard.bodies() == [b"after it"])
 
     with_network("tcp", 2, test)
 

@@ -134,6 +134,37 @@ def test_what_strangers_send_is_bounded_in_total(scheme: str) -> None:
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+@pytest.mark.parametrize("scheme", ["veena", "veenas", "ws", "wss"])
+def test_hundreds_of_half_open_connections_hold_no_more_than_they_may(scheme: str) -> None:
+    """SEC: 400 connections with the header of a long frame, or in the middle of a handshake, took 200 MiB for 10 s."""
+    bound = 1 << 20
+
+    async def run() -> None:
+        async with broker(scheme, f"unidentified_bytes = {bound}\nidentify_s = 300\n") as node:
+            url, held, open_ = parse_url(node.urls[0]), [], []
+            for _ in range(400):
+                open_.append(socket.create_connection((url.host, url.port), 30))
+                if scheme == "veena":
+                    open_[-1].send(hello_begun(8 * 1024))
+                elif scheme == "ws":
+                    open_[-1].send(UPGRADE[:-2] + b"Cookie: " + b"x" * 7 * 1024)
+                await asyncio.sleep(0)
+                held.append(node.statistics().entrance.unidentified_bytes)
+
+            def all_came() -> bool:
+                found = node.statistics().entrance
+                held.append(found.unidentified_bytes)
+                return found.unidentified + found.refused == 400 and found.refused > 200
+
+            await until(all_came)
+            assert 0 < max(held) <= bound and node.statistics().entrance.accepted == 0
+            await attach(node.urls[0], "honest", secrets=secrets())
+            for each in open_:
+                each.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 @pytest.mark.parametrize(
     ("kind", "length", "is_taken"),
     [(64, HALF_MIB, True), (64, HALF_MIB + 1, False), (1, 64 * 1024, True), (1, 64 * 1024 + 1, False), (64, 15, False)],

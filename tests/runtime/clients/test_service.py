@@ -364,6 +364,7 @@ def test_half_open_clients_and_strangers_are_forgotten(monkeypatch: pytest.Monke
             assert (await raw.last_words()).reason.startswith("nothing came for 0.09 seconds")
             with suppress(ConnectionError):
                 assert await slow.reader.read() == b"", "half a hello tells nothing, and gets no answer"
+            slow.close()
             await until(lambda: site.clients.statistics().lost == 1)
             assert site.clients.everybody == {}
             assert site.driver.statistics().profiles.sessions == 0

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.cli.command import veena as command
 from tests.runtime.processes import PATIENCE_S, Started, is_alive, until, veena
@@ -41,6 +44,14 @@ TWO_LINKED = '[[link]]\nbetween = ["a", "b"]\n'
 LABELS = ["x.a.1", "x.a.2", "x.b.3", "x.b.4", "y.c.5"]
 
 
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    """What is written without a thought everybody may read, as it is for most users."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def pids(network: Started, labels: list[str]) -> dict[str, int]:
     """The brokers' lines, then the one that says that they are ready."""
     found = [network.told() for _ in labels]
@@ -52,6 +63,7 @@ def pids(network: Started, labels: list[str]) -> dict[str, int]:
     return {line["address"]: line["pid"] for line in found}
 
 
+@pytest.mark.usefixtures("usual_umask")
 def test_five_brokers_up_killed_restarted_and_down(tmp_path: Path) -> None:
     """FLT-01: a broker that is killed is started again under its address; SIGINT stops all of them."""
     file, errors = tmp_path / "five.toml", tmp_path / "errors"
@@ -69,6 +81,9 @@ def test_five_brokers_up_killed_restarted_and_down(tmp_path: Path) -> None:
         assert network.end(signal.SIGINT) == 0
         assert not any(map(is_alive, running.values()))
     assert "incarnation=2" in (tmp_path / "run" / "x.b.3" / "broker.log").read_text()
+    files = [each for each in (tmp_path / "run").rglob("*") if each.is_file()]
+    assert {"network.toml", "broker.toml", "broker.log", "veena.db"} <= {each.name for each in files}
+    assert not [each for each in files if each.stat().st_mode & 0o077], "nobody else reads configurations and logs"
 
 
 def test_no_broker_survives_the_death_of_its_parent(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def _fetch(url: str, timeout: float, ca: Path | None) -> dict[str, Any]:
 
 def summary(told: dict[str, Any]) -> dict[str, Any]:
     """The numbers of one row, out of everything that a broker says of itself."""
-    broker, store = told["broker"], told["store"]
+    broker, store, parts = told["broker"], told["store"], told.get("supervision", {})
     links = [link for link in broker["links"] if link["state"] != "closed"]
     return {
         "address": told.get("label") or told.get("address") or ".".join(map(str, broker["address"])),
@@ -174,7 +174,9 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
         },
         "memory_bytes": told.get("memory_bytes"),
         "records": told.get("records"),
-        "trouble": store["trouble"],
+        "trouble": store["trouble"] or parts.get("trouble"),
+        "parts_ended": parts.get("ended", 0),
+        "last_failure": parts.get("last", ""),
     }
 
 
@@ -240,6 +242,9 @@ def _say_troubles(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row.get("trouble"):
             print(f"{row['address']}: {row['trouble']}", file=sys.stderr)
+        elif row.get("parts_ended"):
+            times, last = row["parts_ended"], row["last_failure"]
+            print(f"{row['address']}: threads or tasks ended and run again: {times}, last {last}", file=sys.stderr)
 
 
 def _drawn(console: Console, rows: list[dict[str, Any]], rates: dict[str, dict[str, float]]) -> Group:

@@ -30,6 +30,14 @@ def dashboard(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Open it to other machines without TLS, or without users.")
     ] = False,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option("--trusted-proxy", help="Believe X-Forwarded-For and -Proto of this address or network; several."),
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option("--origin", help="Where a proxy shows the pages, such as https://portal.example.org; several."),
+    ] = None,
     control: Annotated[
         Path | None,
         typer.Option("--control", help="The control.json of a running `veena network up`, for the adviser's page."),
@@ -67,15 +75,17 @@ def dashboard(
     is_secure = any(each.startswith(SECURE) for each in urls)
     tls = trust(ca) if is_secure else None
 
-    def say(place: str) -> None:
-        print(f"the portal is at {place}", flush=True)
-        print("Ctrl-C ends it", file=sys.stderr, flush=True)
-
     past = None if archive is None else _Archive(archive).history
     watched = None if live is None else LiveFile(live)
     parts = Parts(_member_of, lambda dial: _adviser(urls, dial, control), past, watched)
     with suppress(KeyboardInterrupt, asyncio.CancelledError):  # the web server hears signals itself
-        asyncio.run(serve(Listening(host, port, certificate, key, insecure), Door(urls, tls), parts, say))
+        listening = Listening(host, port, certificate, key, insecure, tuple(trusted_proxy or ()), tuple(origin or ()))
+        asyncio.run(serve(listening, Door(urls, tls), parts, _say))
+
+
+def _say(place: str) -> None:
+    print(f"the portal is at {place}", flush=True)
+    print("Ctrl-C ends it", file=sys.stderr, flush=True)
 
 
 async def _member_of(client: Client) -> Member:

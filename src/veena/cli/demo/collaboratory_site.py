@@ -16,6 +16,7 @@ from veena.collab import Application, application
 from veena.runtime.access.users import digest_of, new_token
 from veena.runtime.fleet.fleet import Fleet
 from veena.runtime.networks.file import make_network
+from veena.runtime.transports.secret_files import write_secret
 from veena.services.application.heat import PARAMETERS, HeatPlate
 from veena.services.domain.categories import AccessControl
 from veena.services.domain.services import DomainServices
@@ -70,7 +71,7 @@ class Site:
     async def __aenter__(self) -> Site:
         self._directory.mkdir(parents=True, exist_ok=True)
         for domain, users in USERS.items():
-            (self._directory / f"users-{domain}.toml").write_text(self._users(users), encoding="utf-8")
+            write_secret(self._directory / f"users-{domain}.toml", self._users(users))
         self._stack.push_async_callback(self.fleet.stop)
         try:
             self._say("starting four brokers in two domains")

@@ -236,6 +236,14 @@ class LogRead:
     begins_ns: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ReadFailed:
+    """The disk cannot answer this `Read`, for a reason that lies in the read and not in the disk."""
+
+    ticket: int
+    reason: str
+
+
 ClientInput = ClientUp | ClientDown | Subscribe | Unsubscribe | Acknowledge | Forget
 Input = (
     LinkUp
@@ -246,6 +254,7 @@ Input = (
     | Stored
     | StoreFailed
     | LogRead
+    | ReadFailed
     | AskToSpeak
     | Merged
     | ClientInput
@@ -265,6 +274,7 @@ QUIET: tuple[type[Input], ...] = (
     ReleaseStaged,
     Stored,
     LogRead,
+    ReadFailed,
     LinkRoom,
     SessionClogged,
     SessionClear,
@@ -289,6 +299,8 @@ class Close:
 
     link: int
     reason: str
+    #: Set where the peer is refused the link for what it says it is: an operator should know.
+    why: RefusalCode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +321,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read entries of the log back and answer `LogRead` with the ticket.
+    """Read entries of the log back and answer `LogRead` with the ticket, or `ReadFailed`.
 
     With `inbox` only entries for that inbox count, with `since_ns` only those that were accepted at that time or later.
     """

@@ -5,13 +5,15 @@ in their order. A write that failed calls what the writer left for that case: no
 refused for, because its event was taken on for others, is *stubborn*: it is written again until the disk takes it.
 
 Reading back from the log is alike (`LogReader`): one `Read` out, its `LogRead` in, and whoever asked gets the entries.
+A read that failed calls what the reader left for that case; without that it is given to the disk again later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from veena.core.boundary.inputs_effects import Effect, LogRead, Read, Store
+from veena.core.boundary.inputs_effects import Effect, LogRead, Read, ReadFailed, Store
 from veena.core.boundary.stored import Entry, Write
 from veena.errors import LocalProtocolError
 
@@ -82,27 +84,67 @@ class Ledger:
 Found = Callable[[Sequence[Entry], int], None]
 
 
+class _OpenRead(NamedTuple):
+    """A read, and what is called when it was answered, or has failed."""
+
+    read: Read
+    found: Found
+    otherwise: Otherwise | None
+
+
 class LogReader:
     """Open reads of one broker. The invariant: each is answered once."""
 
     def __init__(self, effects: list[Effect]) -> None:
         self._effects = effects
         self._ticket = 0
-        self._open: dict[int, Found] = {}
+        self._open: dict[int, _OpenRead] = {}
+        #: Those that failed and are read again.
+        self._again: list[_OpenRead] = []
         #: When the oldest entry that is left was accepted, where older ones were given up.
         self.begins_ns = 0
 
-    def read(self, offset: int, limit: int, found: Found, *, inbox: int = 0, since_ns: int = 0) -> None:
+    def read(
+        self,
+        offset: int,
+        limit: int,
+        found: Found,
+        *,
+        inbox: int = 0,
+        since_ns: int = 0,
+        otherwise: Otherwise | None = None,
+    ) -> None:
         """Read at most so many entries from an offset on: all, those for an inbox, or those accepted since then."""
         self._ticket += 1
-        self._open[self._ticket] = found
-        self._effects.append(Read(self._ticket, offset, limit, inbox, since_ns))
+        read = Read(self._ticket, offset, limit, inbox, since_ns)
+        self._open[self._ticket] = _OpenRead(read, found, otherwise)
+        self._effects.append(read)
 
     def on_read(self, given: LogRead, now_ns: int) -> None:
         self.begins_ns = given.begins_ns
-        found = self._open.pop(given.ticket, None)
-        if found is not None:
-            found(given.entries, now_ns)
+        opened = self._open.pop(given.ticket, None)
+        if opened is not None:
+            opened.found(given.entries, now_ns)
+
+    def on_failed(self, given: ReadFailed, now_ns: int) -> None:
+        opened = self._open.pop(given.ticket, None)
+        if opened is None:
+            return
+        if opened.otherwise is not None:
+            opened.otherwise(given.reason, now_ns)
+        else:
+            self._again.append(opened)
+
+    @property
+    def must_read_again(self) -> bool:
+        """Whether some read has failed that nobody gives up."""
+        return bool(self._again)
+
+    def read_again(self) -> None:
+        """Give the disk the reads again that have failed."""
+        again, self._again = self._again, []
+        for read, found, _ in again:
+            self.read(read.offset, read.limit, found, inbox=read.inbox, since_ns=read.since_ns)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._again)

@@ -98,10 +98,13 @@ class Questions:
         self._open[asked].pending[unit] = {}
 
     def take_silence(self, asked: int, unit: Unit) -> None:
-        """Nobody in that unit can be asked: it will not be waited for, and be named."""
-        found = self._open[asked]
-        del found.pending[unit]
-        found.silent[unit] = None
+        """Nobody in that unit can be asked: it will not be waited for, and be named.
+
+        A query that comes back from a controller may be over, and a forged one was never asked: nothing changes then.
+        """
+        found = self._open.get(asked)
+        if found is not None and found.pending.pop(unit, None) is not None:
+            found.silent[unit] = None
 
     def take(self, frame: Found, origin: Address) -> None:
         """A page of an answer; raise RemoteProtocolError for one that answers nothing that was asked."""

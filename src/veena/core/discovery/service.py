@@ -68,7 +68,7 @@ from veena.core.wire.discovery import (
     Standing,
     StandingRequest,
 )
-from veena.errors import InvalidConstraint, LocalProtocolError
+from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
 
 #: A frame that looks for a controller is passed on so often: once a level on the way down, and once more where two maps
 #: disagree.
@@ -301,6 +301,8 @@ class Discovery:
 
     def _on_standing_request(self, frame: StandingRequest, origin: Address, now_ns: int) -> None:
         level = self._map.level(frame.unit)
+        if level >= self._map.levels - 1:
+            raise RemoteProtocolError(f"the shelves of {frame.unit}: nobody controls a unit around one of the highest")
         if not contains(frame.unit, self._map.host) or frame.hops > MAX_RELAYS:
             return
         if len(frame.contact) != self._map.levels or not contains(frame.unit[:-1], frame.contact):

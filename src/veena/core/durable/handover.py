@@ -40,7 +40,7 @@ from veena.core.durable.registry import Durables
 from veena.core.durable.subscription import Durable, DurableObserver, State, remember
 from veena.core.interest.constraint import WITHDRAW_NS
 from veena.core.messages.addresses import broker_id, home_id
-from veena.core.messages.kinds import Backlog, Deleted, End, Move, hads, places
+from veena.core.messages.kinds import MAX_VERSION, Backlog, Deleted, End, Move, hads, places
 from veena.core.messages.mailbox import Post
 from veena.core.wire.event import REDELIVERED, EventCodec, EventFrame
 from veena.core.wire.event_id import Place, Stream, first_key, stream_of
@@ -277,7 +277,7 @@ class Roaming(DurableObserver):
             return
         if durable.readers and 0 <= message.version - durable.version < STAND_IN_VERSIONS:
             # Somebody took this broker's place while it could not be reached, and the client is here all the same.
-            durable.version = message.version + STAND_IN_VERSIONS
+            durable.version = min(message.version + STAND_IN_VERSIONS, MAX_VERSION)
             self._durables.save(durable)
         if durable.version > message.version:
             self._reopen(durable, now_ns)

@@ -180,7 +180,12 @@ class Pasts:
             else:
                 self._read(message, origin, engine, entries[-1].offset + 1, until)
 
-        self._reader.read(offset, READ_BATCH, found, since_ns=message.since_ns)
+        def failed(reason: str, now_ns: int) -> None:
+            # The asker goes on without this log, and is told that what was accepted here until now may be missing.
+            self._answering -= 1
+            self._post.send(broker_id(origin), PastEnd(message.number, now_ns), now_ns)
+
+        self._reader.read(offset, READ_BATCH, found, since_ns=message.since_ns, otherwise=failed)
 
     # --- time ---
 

@@ -99,7 +99,8 @@ def acceptances(parts: Mapping[Address, Told], frame: EventFrame | None) -> list
     facts = [(fact, at) for at, told in parts.items() for fact in told.facts]
     found = [Acceptance(fact.at_ns, at) for fact, at in facts if fact.what is What.ACCEPTED]
     if not found and frame is not None and frame.origin_address is not None and facts:
-        found = [Acceptance(frame.section.timestamp_ns, frame.origin_address)]
+        # The publisher wrote this time: it may lie before 1970.
+        found = [Acceptance(max(0, frame.section.timestamp_ns), frame.origin_address)]
     return sorted(found, key=lambda each: each.at_ns)
 
 

@@ -104,6 +104,8 @@ class Link:
         self.least_step = 0
         self.utilisation = 0.0
         self.outbox: list[Numbered] = []
+        #: Whether its Hello waits, because another link has the address (`claimants`).
+        self.is_claimant = False
         #: Why nothing more can be sent: the peer does not take what it is sent. The broker closes such a link.
         self.blocked: str | None = None
         #: When this peer was last told everything.
@@ -244,7 +246,7 @@ class Link:
         if number == 0:
             return self._outside_sequence(frame, now_ns)
         ready: list[Numbered] = []
-        is_greeted = self.state is not LinkState.GREETING
+        is_greeted = self.state is not LinkState.GREETING or self.is_claimant
         for numbered in self._channel.arrive(number, frame):
             item = numbered[1]
             if type(item) is Heartbeat:
@@ -317,12 +319,17 @@ class Link:
             return None
         if now_ns >= self._next_beat_ns:
             self._next_beat_ns = now_ns + self._settings.heartbeat_ns
-            if self._unanswered_ns is None:
-                self._unanswered_ns = now_ns
-            self.send(Heartbeat(now_ns, self._echo_ns), now_ns)
+            self.probe(now_ns)
         if self.state is LinkState.SUSPECTED and now_ns >= self.suspected_ns + self._settings.confirm_after_ns:
             return "nothing was heard from it, or it did not answer, for too long"
         return None
+
+    def probe(self, now_ns: int) -> None:
+        """Ask for a sign of life now: whoever answers this heartbeat lives."""
+        self._due_ns = None
+        if self._unanswered_ns is None:
+            self._unanswered_ns = now_ns
+        self.send(Heartbeat(now_ns, self._echo_ns), now_ns)
 
     def is_suspect(self, now_ns: int) -> bool:
         """Whether silence or slowness is past its bound now."""

@@ -217,6 +217,8 @@ class Reception:
                 return []  # an answer to nothing that was asked here
             del self._asked[frame.number]
             return [MaySpeak(frame.number, frame.granted, frame.reason)]
+        if not self.handles(frame):
+            return []  # an answer to this broker itself, which never asks to be let in
         return self._follow(self.membership.handle(frame, peer, self._around(), now_ns), now_ns)
 
     def _follow(self, decided: list[MembershipEffect], now_ns: int) -> list[Effect]:

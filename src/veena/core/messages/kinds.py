@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from veena.core.wire.control import MAX_UNITS, U32, U64, ClientId, UnitPath
+from veena.core.wire.control import MAX_UNITS, U32, U63, U64, ClientId, UnitPath
 from veena.core.wire.event_id import Place, Stream
 from veena.core.wire.header import DECODE_ERRORS
 from veena.core.wire.trace_facts import MAX_FACTS_OF_EVENT, MAX_STAYS_TOLD, Fact, Key, Stay
@@ -25,6 +25,8 @@ MAX_STREAMS = 100_000
 #: Subscriptions that one event is held for, and events of one subscription, in one message.
 MAX_HELD_FOR = 1024
 MAX_SETTLED = 4096
+#: Versions of durable subscriptions are incarnations, of 64 bits; who adds to one stops here.
+MAX_VERSION = (1 << 64) - 1
 #: Ids of one event in a question.
 MAX_KEYS = 8
 
@@ -135,8 +137,8 @@ class Orphan(Message, frozen=True, tag="Orphan"):
 class Since(Message, frozen=True, tag="Since"):
     """Send what was accepted since then and satisfies this: engine, constraint as msgpack, scope."""
 
-    number: U64
-    since_ns: U64
+    number: U63
+    since_ns: U63
     engine: Annotated[str, Meta(max_length=32)]
     constraint: Annotated[bytes, Meta(max_length=64 << 10)]
     scope: Annotated[int, Meta(ge=1, le=8)]
@@ -145,15 +147,15 @@ class Since(Message, frozen=True, tag="Since"):
 class Past(Message, frozen=True, tag="Past"):
     """An event from the sender's log that was asked for with `Since`."""
 
-    number: U64
+    number: U63
     frame: bytes
 
 
 class PastEnd(Message, frozen=True, tag="PastEnd"):
     """That was all; `gone_ns` is the time from which the sender's log begins, if that is later than what was asked."""
 
-    number: U64
-    gone_ns: U64 = 0
+    number: U63
+    gone_ns: U63 = 0
 
 
 class Join(Message, frozen=True, tag="Join"):
@@ -196,7 +198,7 @@ class Ask(Message, frozen=True, tag="Ask"):
     `explain.query` sends it and gathers the answers.
     """
 
-    number: U64
+    number: U63
     keys: Annotated[tuple[Key, ...], Meta(min_length=1, max_length=MAX_KEYS)]
     client: Annotated[str, Meta(max_length=MAX_CLIENT_ID_LENGTH)]
 
@@ -207,17 +209,17 @@ class OpenDuty(msgspec.Struct, frozen=True, array_like=True):
     unit: UnitPath
     waits_for: Literal["route", "refused", "neighbour", "window", "here"]
     peer: UnitOrNone
-    since_ns: U64
+    since_ns: U63
 
 
 class Told(Message, frozen=True, tag="Told"):
     """The answer to `Ask`."""
 
-    number: U64
+    number: U63
     records: Literal["off", "deliveries", "all"]
     #: From when on the sender remembers, and when something may be missing.
-    since_ns: U64
-    gaps: Annotated[tuple[tuple[U64, U64], ...], Meta(max_length=64)]
+    since_ns: U63
+    gaps: Annotated[tuple[tuple[U63, U63], ...], Meta(max_length=64)]
     #: The other units that it knows of: who else there is to be asked.
     known: Annotated[tuple[UnitPath, ...], Meta(max_length=MAX_UNITS)]
     stays: Annotated[tuple[Stay, ...], Meta(max_length=MAX_STAYS_TOLD)] = ()

@@ -34,6 +34,7 @@ from veena.core.wire.control import (
     MAX_UNITS,
     MAX_URL,
     U32,
+    U63,
     U64,
     ClientId,
     Frame,
@@ -183,7 +184,7 @@ class AskSubscribe(Frame, frozen=True):
     #: Where the durable subscription was kept last; empty when the client does not know.
     home: MaybeUnit = ()
     #: Also what was accepted since then, in nanoseconds since 1970; 0 for nothing of the past.
-    since_ns: U64 = 0
+    since_ns: U63 = 0
     #: The group that shares it: each event is for one of its members, until that one acknowledges it.
     group: Annotated[str, Meta(max_length=MAX_GROUP_NAME)] = ""
 
@@ -303,7 +304,7 @@ class Matched(Frame, frozen=True):
 class TellDropped(Frame, frozen=True):
     """So many events were dropped because the client did not read; what waited comes behind this frame."""
 
-    count: U64
+    count: U63
 
 
 class TellCaughtUp(Frame, frozen=True):
@@ -311,7 +312,7 @@ class TellCaughtUp(Frame, frozen=True):
 
     subscription: Number
     silent: Annotated[tuple[UnitPath, ...], Meta(max_length=MAX_UNITS)] = ()
-    gone_ns: U64 = 0
+    gone_ns: U63 = 0
 
 
 class Pause(Frame, frozen=True):

@@ -22,6 +22,7 @@ import struct
 
 import msgspec
 
+from veena.core.wire.bounds import out_of_range
 from veena.core.wire.burst import BurstReader, EventBurst
 from veena.core.wire.client import (
     Acknowledged,
@@ -259,6 +260,11 @@ JOIN_BELOW = 16 * 1024
 #: The longest control frame by kind; 0 where there is no such kind.
 _CONTROL_LIMITS = tuple(MAX_CONTROL_FRAME if kind in KINDS else 0 for kind in range(256))
 
+#: The same for a side that takes no frame that changes a broker's address.
+_LIMITS_WITHOUT_RENUMBER = tuple(
+    0 if KINDS.get(kind) is Renumber else each for kind, each in enumerate(_CONTROL_LIMITS)
+)
+
 #: A frame and its number on the connection.
 Numbered = tuple[int, Frame | EventFrame]
 
@@ -268,6 +274,7 @@ def encode(frame: Frame, number: int, version: int = VERSION) -> bytes:
     kind = _kinds.get(type(frame))
     if kind is None:
         raise LocalProtocolError(f"{type(frame).__name__} is no frame: add it to KINDS")
+    payload = b""
     try:
         payload = _encoder.encode(frame)
         # Structs do not check themselves when they are made; better to fail here than to lose the link over there.
@@ -277,9 +284,8 @@ def encode(frame: Frame, number: int, version: int = VERSION) -> bytes:
             raise ValueError(f"{length} bytes; a control frame has at most {MAX_CONTROL_FRAME}")
         return HEADER.pack(length, version, kind, 0, number) + payload
     except (*DECODE_ERRORS, TypeError, OverflowError, struct.error) as error:
-        raise LocalProtocolError(
-            f"{type(frame).__name__} number {number} cannot be sent: {explain(error, type(frame))}"
-        ) from None
+        reason = _reason(error, type(frame), payload)
+        raise LocalProtocolError(f"{type(frame).__name__} number {number} cannot be sent: {reason}") from None
 
 
 def enclose(frame: Frame) -> tuple[int, bytes]:
@@ -297,13 +303,17 @@ def disclose(kind: int, payload: bytes) -> Frame:
 class Decoder:
     """The receiving side of one stream.
 
-    `codec` reads event frames; a broker knows it from its configuration, a client sets it when the Hello has come.
+    `codec` reads event frames; a broker knows it from its configuration, a client sets it when the Hello has come. A
+    side without `renumber` refuses Renumber frames like a kind that does not exist, with a reason of its own.
     """
 
-    __slots__ = ("_bursts", "_error", "_max_frame", "_partial", "codec")
+    __slots__ = ("_bursts", "_error", "_limits", "_max_frame", "_partial", "codec")
 
-    def __init__(self, codec: EventCodec | None = None, max_frame: int = DEFAULT_MAX_FRAME) -> None:
+    def __init__(
+        self, codec: EventCodec | None = None, max_frame: int = DEFAULT_MAX_FRAME, *, renumber: bool = True
+    ) -> None:
         self.codec = codec
+        self._limits = _CONTROL_LIMITS if renumber else _LIMITS_WITHOUT_RENUMBER
         self._max_frame = check_max_frame(max_frame)
         #: The beginning of one frame, never more.
         self._partial = bytearray()
@@ -366,7 +376,7 @@ class Decoder:
         max_frame = self._max_frame
         while end - offset >= HEADER_SIZE:
             length, version, kind, flags, _ = unpack(data, offset)
-            limit = max_frame if kind == EVENT else _CONTROL_LIMITS[kind]
+            limit = max_frame if kind == EVENT else self._limits[kind]
             if not HEADER_SIZE <= length <= limit or not VERSION_LOW <= version <= VERSION:
                 _check_header(length, version, kind, limit)
             if length > end - offset:
@@ -396,7 +406,7 @@ class Decoder:
         append = frames.append
         while end - offset >= HEADER_SIZE:
             length, version, kind, flags, number = unpack(data, offset)
-            limit = max_frame if kind == EVENT else _CONTROL_LIMITS[kind]
+            limit = max_frame if kind == EVENT else self._limits[kind]
             if not HEADER_SIZE <= length <= limit or not VERSION_LOW <= version <= VERSION:
                 _check_header(length, version, kind, limit)
             if length > end - offset:
@@ -420,7 +430,7 @@ class Decoder:
                 return len(data)
         header: tuple[int, int, int, int, int] = HEADER.unpack_from(partial)
         length, version, kind, flags, number = header
-        _check_header(length, version, kind, self._max_frame if kind == EVENT else _CONTROL_LIMITS[kind])
+        _check_header(length, version, kind, self._max_frame if kind == EVENT else self._limits[kind])
         needed = length - len(partial)
         if needed > len(data) - taken:
             partial += memoryview(data)[taken:]
@@ -463,6 +473,8 @@ def _check_header(length: int, version: int, kind: int, limit: int) -> None:
             raise RemoteProtocolError(f"{length} as a frame's length, which no version of Veena has: is the URL right?")
         raise _other_version(version)
     if not limit:
+        if KINDS.get(kind) is Renumber:
+            raise RemoteProtocolError("Renumber: brokers of this network keep their addresses while they run")
         raise RemoteProtocolError(f"frame of kind {kind}: there is no such kind in version {version}")
     if not HEADER_SIZE <= length <= limit:
         raise RemoteProtocolError(f"frame of kind {kind} with {length} bytes: expected {HEADER_SIZE} to {limit}")
@@ -492,5 +504,11 @@ def _decode_control(payload: bytes | memoryview, version: int, kind: int, flags:
     except DECODE_ERRORS as error:
         if not VERSION_LOW <= version <= VERSION:
             raise _other_version(version) from None
-        reason = f"{KINDS[kind].__name__} of {len(payload)} bytes: {explain(error, KINDS[kind])}"
+        reason = f"{KINDS[kind].__name__} of {len(payload)} bytes: {_reason(error, KINDS[kind], payload)}"
         raise RemoteProtocolError(reason[:MAX_REASON]) from None
+
+
+def _reason(error: Exception, frame: type[Frame], payload: bytes | memoryview) -> str:
+    """What is wrong with a payload; of a number that is out of its range also the value and the range."""
+    reason, range_fault = explain(error, frame), out_of_range(frame, payload)
+    return f"{reason}; {range_fault}" if range_fault else reason

@@ -60,7 +60,10 @@ MAX_STEP = 3
 
 U8 = Annotated[int, Meta(ge=0, le=255)]
 U32 = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
-#: The upper bound is the format's own: msgpack has no integer above 2^64 - 1.
+#: Times in nanoseconds, offsets and counts: SQLite stores 64 bits with a sign.
+U63 = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+#: Numbers of frames, and bits that nobody calculates with: what chance drew, ids of connections and of events. A store
+#: keeps them as bits too. The upper bound is the format's own: msgpack has no integer above 2^64 - 1.
 U64 = Annotated[int, Meta(ge=0)]
 Version = Annotated[int, Meta(ge=1, le=MAX_VERSION)]
 Level = Annotated[int, Meta(ge=0, le=MAX_LEVELS - 1)]
@@ -71,7 +74,7 @@ Units = Annotated[tuple[UnitPath, ...], Meta(min_length=1, max_length=MAX_UNITS)
 Range = tuple[U64, U64]
 Ranges = Annotated[tuple[Range, ...], Meta(max_length=MAX_RANGES)]
 #: (version, step): the higher version wins.
-Cost = tuple[U64, Annotated[int, Meta(ge=0, le=MAX_STEP)]]
+Cost = tuple[U63, Annotated[int, Meta(ge=0, le=MAX_STEP)]]
 Text = Annotated[str, Meta(max_length=MAX_REASON)]
 ClientId = Annotated[str, Meta(min_length=1, max_length=MAX_CLIENT_ID_LENGTH)]
 #: (publisher, incarnation, timestamp, sequence).
@@ -92,7 +95,7 @@ class Hello(Frame, frozen=True):
     fanout: Literal[32, 64]
     address: UnitPath
     #: Grows with every start of the broker: a peer that comes back with another one has forgotten its duties.
-    incarnation: U64
+    incarnation: U63
     #: Chance for the id of this connection, which both ends compute from both Hellos.
     nonce: U64
     #: How often this side sends a heartbeat; the peer derives its suspicion from it.
@@ -143,8 +146,8 @@ class Heartbeat(Frame, frozen=True):
     A client answers its broker's answer at once, with `sent_ns` 0, which asks for nothing: so the broker knows it too.
     """
 
-    sent_ns: U64
-    echo_ns: U64
+    sent_ns: U63
+    echo_ns: U63
 
 
 class Goodbye(Frame, frozen=True):

@@ -13,7 +13,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from veena.address import MAX_LEVELS
-from veena.core.wire.control import U8, U32, U64, ClientId, Frame, Level, UnitPath
+from veena.core.wire.control import U8, U32, U63, ClientId, Frame, Level, UnitPath
+from veena.core.wire.interest import Count
 
 #: A document of an advertisement: a description, not the thing described. The whole of one fits a page.
 MAX_ADVERT_XML = 64 * 1024
@@ -48,7 +49,7 @@ Document = Annotated[bytes, Meta(max_length=MAX_ADVERT_XML)]
 Chosen = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...], Meta(max_length=MAX_COLUMNS)]
 SilentUnits = Annotated[tuple[UnitPath, ...], Meta(max_length=MAX_SILENT)]
 #: By level from 1 on: when, in its home's count, an advertisement of that reach last changed; 0 for never.
-Versions = Annotated[tuple[U64, ...], Meta(max_length=MAX_LEVELS)]
+Versions = Annotated[tuple[Count, ...], Meta(max_length=MAX_LEVELS)]
 #: Prefix and address of a namespace.
 Namespace = tuple[
     Annotated[str, Meta(min_length=1, max_length=255)], Annotated[str, Meta(min_length=1, max_length=1024)]
@@ -62,7 +63,7 @@ class Advertisement(Struct, frozen=True, array_like=True, gc=False):
     name: AdvertName
     scope: Reach
     #: When its home took it: where a client advertises anew elsewhere, the later one counts.
-    stamp: U64
+    stamp: U63
     #: A map of names to values.
     properties: Values
     xml: Document = b""
@@ -90,7 +91,7 @@ class Standing(Frame, frozen=True):
     teller: UnitPath
     #: Where it is being spread: the broker it is for, or a unit whose gates pass it on to each other.
     within: UnitPath
-    round: U64
+    round: U63
     #: Of so many frames that together tell everything this is one; 0 for a frame that tells changes only.
     parts: U32
     part: U32
@@ -111,7 +112,7 @@ class ShelfRequest(Frame, frozen=True):
     """A controller of this level asks a broker for its advertisements that changed after `since`."""
 
     level: Level
-    since: U64
+    since: Count
     contact: UnitPath
 
 
@@ -127,9 +128,9 @@ class Shelf(Frame, frozen=True):
 
     level: Level
     #: 0: forget what was held before.
-    since: U64
-    up_to: U64
-    latest: U64
+    since: Count
+    up_to: Count
+    latest: Count
     adverts: Annotated[tuple[Advertisement, ...], Meta(max_length=MAX_PAGE_ITEMS)] = ()
     removed: Annotated[tuple[Removal, ...], Meta(max_length=MAX_PAGE_ITEMS)] = ()
     #: What clients withdrew themselves: advertisements without properties and document, for as long as their lease.
@@ -148,7 +149,7 @@ class Ask(Frame, frozen=True):
     """A query on its way to a controller."""
 
     asker: UnitPath
-    number: U64
+    number: U63
     parts: Annotated[tuple[QueryPart, ...], Meta(min_length=1, max_length=MAX_LEVELS)]
     is_sql: bool
     text: Annotated[str, Meta(max_length=MAX_QUERY)]
@@ -169,7 +170,7 @@ class FoundRow(Struct, frozen=True, array_like=True, gc=False):
     client: ClientId
     name: AdvertName
     home: UnitPath
-    stamp: U64
+    stamp: U63
     #: Arrays of what the query sorts by, and of its columns; of all columns a map.
     keys: Values = b""
     values: Values = b""
@@ -180,7 +181,7 @@ class FoundRow(Struct, frozen=True, array_like=True, gc=False):
 class Found(Frame, frozen=True):
     """Straight to the asker: what a controller of `unit` found."""
 
-    number: U64
+    number: U63
     unit: UnitPath
     page: U8
     pages: Annotated[int, Meta(ge=1, le=MAX_ANSWER_PAGES)]

@@ -21,9 +21,9 @@ from msgspec import Meta, Struct
 
 from veena.address import MAX_LABEL_LENGTH, MAX_LEVELS
 from veena.core.wire.client import MaybeUnit, Number, Urls
-from veena.core.wire.control import U32, U64, ClientId, Frame, Text, UnitPath, WireId
+from veena.core.wire.control import U32, U63, ClientId, Frame, Text, UnitPath, WireId
 from veena.core.wire.discovery import SilentUnits
-from veena.core.wire.trace_facts import MAX_TEXT, Units
+from veena.core.wire.trace_facts import MAX_TEXT, Session, Units
 
 #: Facts of one kind in one frame; a long trace comes in parts.
 MAX_FACTS = 1024
@@ -39,8 +39,6 @@ Deadline = Annotated[int, Meta(ge=1, le=MAX_QUESTION_MS)]
 LongText = Annotated[str, Meta(max_length=MAX_TEXT)]
 #: A reason (`Reason`) or a fact (`What`) by its name: a client shows those that it does not know as they are.
 Word = Annotated[str, Meta(min_length=1, max_length=32)]
-#: Below 0 for a durable subscription.
-Session = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 Subscriptions = Annotated[tuple[Session, ...], Meta(max_length=1 << 12)]
 #: A client, or "" for nobody.
 MaybeClient = Annotated[str, Meta(max_length=255)]
@@ -57,8 +55,8 @@ class HopRow(Struct, frozen=True, array_like=True, gc=False):
     sender: UnitPath
     receiver: UnitPath
     units: Units
-    sent_ns: U64
-    entered_ns: U64
+    sent_ns: U63
+    entered_ns: U63
 
 
 class HandedRow(Struct, frozen=True, array_like=True, gc=False):
@@ -68,7 +66,7 @@ class HandedRow(Struct, frozen=True, array_like=True, gc=False):
     client_id: MaybeClient
     session: Session
     subscriptions: Subscriptions
-    at_ns: U64
+    at_ns: U63
 
 
 class HappenedRow(Struct, frozen=True, array_like=True, gc=False):
@@ -76,7 +74,7 @@ class HappenedRow(Struct, frozen=True, array_like=True, gc=False):
 
     broker: UnitPath
     what: Word
-    at_ns: U64
+    at_ns: U63
     client_id: MaybeClient = ""
     units: Units = ()
     text: LongText = ""
@@ -124,7 +122,7 @@ class TellTraced(Frame, frozen=True):
     number: Number
     #: Where it was accepted; empty where nobody remembers it.
     origin: MaybeUnit
-    accepted_ns: U64
+    accepted_ns: U63
     hops: Annotated[tuple[HopRow, ...], Meta(max_length=MAX_FACTS)] = ()
     handed: Annotated[tuple[HandedRow, ...], Meta(max_length=MAX_FACTS)] = ()
     happened: Annotated[tuple[HappenedRow, ...], Meta(max_length=MAX_FACTS)] = ()
@@ -140,13 +138,13 @@ class TellExplained(Frame, frozen=True):
     number: Number
     reason: Word
     text: LongText
-    at_ns: U64 = 0
+    at_ns: U63 = 0
     broker: MaybeUnit = ()
     unit: MaybeUnit = ()
     level: Annotated[int, Meta(ge=0, le=MAX_LEVELS)] = 0
     subscriptions: Subscriptions = ()
     way: Way = ()
-    accepted_ns: U64 = 0
+    accepted_ns: U63 = 0
     origin: MaybeUnit = ()
     silent: SilentUnits = ()
     heard: Heard = ()

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from veena.address import MAX_LEVELS
-from veena.core.wire.control import U32, U64, Frame, UnitPath
+from veena.core.wire.control import U32, U63, Frame, UnitPath
 
 #: A constraint as msgpack; the longest text that an engine takes is 16 KiB.
 MAX_CONSTRAINT_BYTES = 20 * 1024
@@ -21,7 +21,7 @@ MAX_DIGESTS = 32
 #: The kind of a row that tells no want but a mark: who has it has everything that its speaker told before it. Its key
 #: is the speaker's address, a byte a level.
 STANDING = 255
-#: Epochs and numbers stay below this: 2^64 cannot be encoded, and nobody gets here by counting.
+#: Epochs, versions and serial numbers end here: one more can always be written, and nobody gets here by counting.
 MAX_COUNT = 1 << 62
 #: Marks in one acknowledgement; more go into a second one. The vertices of a map with a few speakers each are fewer.
 MAX_MARKS = 1024
@@ -30,8 +30,10 @@ MAX_CLAIMS = 64
 
 #: How far a want is told: a level, or the number of levels for the whole system; 0 where it says nothing.
 Scope = Annotated[int, Meta(ge=0, le=MAX_LEVELS)]
+#: What brokers count, so that the higher one wins.
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 #: (epoch, speaker, number): the higher one wins.
-Version = tuple[U64, UnitPath, U64]
+Version = tuple[Count, UnitPath, Count]
 
 
 class Row(Struct, frozen=True, array_like=True, gc=False):
@@ -88,7 +90,7 @@ class FarWant(Struct, frozen=True, array_like=True, gc=False):
 class FarInterest(Frame, frozen=True):
     """To the gatekeeper on the other side of a link of level 2 or above: what is wanted on this side."""
 
-    number: U64
+    number: U63
     #: Forget what was told before on this connection.
     begins: bool
     state: Literal[0, 1, 2]
@@ -106,7 +108,7 @@ class FarDigest(Frame, frozen=True):
 class FarHave(Frame, frozen=True):
     """The answer: everything up to this number was taken in."""
 
-    number: U64
+    number: U63
 
 
 class Mark(Struct, frozen=True, array_like=True, gc=False):
@@ -122,7 +124,7 @@ class Claim(Struct, frozen=True, array_like=True, gc=False):
     who: UnitPath
     teller: UnitPath
     #: The higher one of a teller is the later one.
-    serial: U64
+    serial: Count
     #: How long ago it was told: what a new link begins with may be old.
     age_ms: U32
     #: Whether the teller reaches every part of the unit that it knows of.

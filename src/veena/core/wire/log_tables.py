@@ -29,7 +29,7 @@ from msgspec import Meta, Struct
 
 from veena.address import MAX_LEVELS
 from veena.core.wire.client import MAX_URLS, Number
-from veena.core.wire.control import MAX_PERMANENT_ID, MAX_URL, U32, U64, Frame
+from veena.core.wire.control import MAX_PERMANENT_ID, MAX_URL, U32, U63, Frame
 from veena.core.wire.interest import MAX_CONSTRAINT_BYTES
 from veena.matching.simple.topic import MAX_TOPIC_LENGTH
 
@@ -110,7 +110,7 @@ COLUMNS: Final[dict[str, dict[str, Kind]]] = {
     },
 }
 
-Offset = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Offset = U63
 I64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 ReaderName = Annotated[str, Meta(min_length=1, max_length=MAX_READER_NAME)]
@@ -139,7 +139,7 @@ class AskLogAt(Frame, frozen=True):
 
     number: Number
     table: Table
-    at_ns: U64
+    at_ns: U63
 
 
 class AskLogRead(Frame, frozen=True):
@@ -190,7 +190,7 @@ class TellLogEnds(Frame, frozen=True):
     number: Number
     first: Offset
     next: Offset
-    lost: U64 = 0
+    lost: U63 = 0
 
 
 class TellLogAt(Frame, frozen=True):
@@ -240,7 +240,7 @@ class TellCommitted(Frame, frozen=True):
     """It is taken; how many rows were given up before that reader had them."""
 
     number: Number
-    lost: U64 = 0
+    lost: U63 = 0
 
 
 class BrokerPlace(Struct, frozen=True, array_like=True, gc=False):

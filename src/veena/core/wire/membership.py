@@ -23,13 +23,14 @@ from veena.core.wire.control import (
     MAX_NETWORK_NAME,
     MAX_PERMANENT_ID,
     MAX_URL,
-    U64,
+    U63,
     ClientId,
     Frame,
     Level,
     Text,
     UnitPath,
 )
+from veena.core.wire.interest import Count
 
 #: Places in one answer: every unit next to a full fan-out of 64, one gatekeeper each.
 MAX_PLACES = 64
@@ -80,7 +81,7 @@ class Statement(Struct, frozen=True, array_like=True, gc=False):
 
     unit: UnitPath
     #: Of a broker about itself its incarnation at first; after that one more than the one before.
-    number: U64
+    number: Count
     teller: UnitPath
     places: Annotated[tuple[Place, ...], Meta(min_length=1, max_length=MAX_CONTACTS)]
 
@@ -105,7 +106,7 @@ class SetupRequest(Frame, frozen=True):
     """A stand-alone node, a broker of this network, or the one spokesman of a unit asks for gateways."""
 
     requester: PermanentId
-    number: U64
+    number: U63
     vector: Vector
     #: 0 for a node; l when the requester speaks for a unit of level l that is to be added.
     unit_level: Level
@@ -117,7 +118,7 @@ class SetupRequest(Frame, frozen=True):
 
 class SetupAccepted(Frame, frozen=True):
     requester: PermanentId
-    number: U64
+    number: U63
     #: A node's address, a merged unit's new path; empty when only a gateway was asked *to* and the place comes later.
     address: PathOrNone
     grant: Grant
@@ -129,7 +130,7 @@ class SetupRedirected(Frame, frozen=True):
     """Nothing free here; these may have something."""
 
     requester: PermanentId
-    number: U64
+    number: U63
     reason: Text
     gatekeepers: Places
 
@@ -138,7 +139,7 @@ class SetupRefused(Frame, frozen=True):
     """Final for this broker; `retry_ms` above 0 says that asking again after that time may help."""
 
     requester: PermanentId
-    number: U64
+    number: U63
     reason: Text
     retry_ms: Annotated[int, Meta(ge=0, le=MAX_RETRY_MS)] = 0
 
@@ -147,7 +148,7 @@ class SetupCancel(Frame, frozen=True):
     """The requester gives back what the broker it asked had kept free for it."""
 
     requester: PermanentId
-    number: U64
+    number: U63
 
 
 # --- inside the network ---
@@ -157,7 +158,7 @@ class SlotRequest(Frame, frozen=True):
     """A cluster mate is asked to keep one gateway free (NOP-10, second branch)."""
 
     requester: PermanentId
-    number: U64
+    number: U63
     level: Level
     #: As the contact saw it; empty for a broker of this network.
     ip: Ip
@@ -167,7 +168,7 @@ class SlotRequest(Frame, frozen=True):
 
 class SlotReply(Frame, frozen=True):
     requester: PermanentId
-    number: U64
+    number: U63
     granted: bool
     listen: PlaceListen
     #: The mate's present links and thresholds by level, so that the asker knows whom to try first next time.
@@ -179,14 +180,14 @@ class SlotReply(Frame, frozen=True):
 
 class SlotRelease(Frame, frozen=True):
     requester: PermanentId
-    number: U64
+    number: U63
 
 
 class IdentifierRequest(Frame, frozen=True):
     """Asks the registrar of `enclosing` for a free identifier in it; `contact` gets the answer."""
 
     requester: PermanentId
-    number: U64
+    number: U63
     unit: PermanentId
     enclosing: PathOrNone
     contact: UnitPath
@@ -195,7 +196,7 @@ class IdentifierRequest(Frame, frozen=True):
 
 class IdentifierReply(Frame, frozen=True):
     requester: PermanentId
-    number: U64
+    number: U63
     #: -1 when there is none; `reason` then says why.
     identifier: Annotated[int, Meta(ge=-1, le=63)]
     reason: Text = ""
@@ -204,7 +205,7 @@ class IdentifierReply(Frame, frozen=True):
 
 class IdentifierRelease(Frame, frozen=True):
     requester: PermanentId
-    number: U64
+    number: U63
     unit: PermanentId
     enclosing: PathOrNone
     contact: UnitPath
@@ -233,7 +234,7 @@ class SpokesmanRequest(Frame, frozen=True):
     """Inside the unit that wants to join: may this broker speak for it? Asked of the unit's own registrar (NOP-14)."""
 
     requester: PermanentId
-    number: U64
+    number: U63
     #: The unit's present path; empty when it is a whole network.
     unit: PathOrNone
     contact: UnitPath
@@ -242,7 +243,7 @@ class SpokesmanRequest(Frame, frozen=True):
 
 class SpokesmanReply(Frame, frozen=True):
     requester: PermanentId
-    number: U64
+    number: U63
     granted: bool
     reason: Text = ""
     retry_ms: Annotated[int, Meta(ge=0, le=MAX_RETRY_MS)] = 0
@@ -253,7 +254,7 @@ class Renumber(Frame, frozen=True):
 
     #: The set-up that led to it: the same renumbering is known by this pair whichever way it comes.
     requester: PermanentId
-    number: U64
+    number: U63
     old: PathOrNone
     new: UnitPath
     #: The network that the unit is part of from now on; empty when that does not change.

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from veena.core.wire.control import U32, U64, UnitPath
+from veena.core.wire.control import U32, U63, U64, UnitPath
 
 #: Facts about one event that one broker keeps and tells: far more than hops change, but not for ever.
 MAX_FACTS_OF_EVENT = 256
@@ -28,6 +28,8 @@ MAX_TEXT = 1024
 Address = Annotated[tuple[Annotated[int, Meta(ge=0, le=63)], ...], Meta(max_length=8)]
 Units = Annotated[tuple[UnitPath, ...], Meta(max_length=MAX_UNITS)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+#: A session or a subscription: below 0 those of the broker itself and of durable subscriptions.
+Session = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 #: Publisher, incarnation, timestamp, sequence.
 Key = tuple[Annotated[bytes, Meta(max_length=1024)], U64, U64, U32]
 
@@ -66,7 +68,7 @@ class What(Enum):
 class Fact(msgspec.Struct, frozen=True, array_like=True):
     """One thing that happened to an event at the broker that tells it."""
 
-    at_ns: U64
+    at_ns: U63
     what: What
     units: Units = ()
     #: The neighbour that it came from or went to, and over which connection.
@@ -74,37 +76,37 @@ class Fact(msgspec.Struct, frozen=True, array_like=True):
     connection: U64 = 0
     #: The client that this is about, its session and the subscriptions that were satisfied.
     client: Text = ""
-    session: int = 0
-    subscriptions: Annotated[tuple[int, ...], Meta(max_length=1 << 16)] = ()
+    session: Session = 0
+    subscriptions: Annotated[tuple[Session, ...], Meta(max_length=1 << 16)] = ()
     text: Text = ""
     #: The time at which its life is over, where it waits; 0 for never.
-    until_ns: U64 = 0
+    until_ns: U63 = 0
     #: Where it lies in the log.
-    offset: U64 = 0
+    offset: U63 = 0
 
 
 class Stay(msgspec.Struct, frozen=True, array_like=True):
     """A subscription of a client while it was at one broker, or a reachable client without one (`number` 0)."""
 
     client: Text
-    session: int
-    number: int
+    session: Session
+    number: Session
     kind: Annotated[int, Meta(ge=0, le=255)]
     payload: Annotated[bytes, Meta(max_length=64 << 10)]
     scope: Annotated[int, Meta(ge=0, le=8)]
-    begun_ns: U64
+    begun_ns: U63
     #: 0 while it stands.
-    ended_ns: U64 = 0
+    ended_ns: U63 = 0
     #: How it ended.
     ending: Text = ""
     #: (level, since when it is acknowledged up to it), ascending.
-    levels: Annotated[tuple[tuple[Annotated[int, Meta(ge=0, le=8)], U64], ...], Meta(max_length=8)] = ()
+    levels: Annotated[tuple[tuple[Annotated[int, Meta(ge=0, le=8)], U63], ...], Meta(max_length=8)] = ()
     #: What the client's device can do and what it is cleared for.
     attributes: dict[str, str] = {}
     #: Kept while the client is away.
     durable: bool = False
     #: When its broker died it was known to stand at this time: it ended between then and `ended_ns`.
-    last_seen_ns: U64 = 0
+    last_seen_ns: U63 = 0
     #: The group that shares it: one of its members gets each event (`durable.groups`).
     group: Text = ""
 
@@ -132,9 +134,9 @@ class StayNote(msgspec.Struct, frozen=True, array_like=True, tag="StayNote"):
 class ClientNote(msgspec.Struct, frozen=True, array_like=True, tag="ClientNote"):
     """A client is here for its durable subscriptions, or is gone: for audits alone, nobody who asks is told."""
 
-    at_ns: U64
+    at_ns: U63
     client: Text
-    session: int
+    session: Session
     is_here: bool
     ending: Text = ""
 

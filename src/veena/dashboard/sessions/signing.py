@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import math
 import secrets
 import ssl
 import time
@@ -24,6 +25,7 @@ from veena.dashboard.sessions.collaboratory import Adviser, Member
 from veena.dashboard.sessions.observer import Connect, Observer
 from veena.dashboard.sessions.record import Record
 from veena.errors import AccessDenied, RefusalCode, VeenaError
+from veena.runtime.access.attempts import Attempts, place_of
 from veena.runtime.transports.url import is_loopback, parse_url
 
 #: People at once, and of one name: each has a client, and some more to look at brokers.
@@ -133,6 +135,8 @@ class Desk:
         #: People who are being let in: they have their room already.
         self._entering = 0
         self._faults: dict[str, list[float]] = {}
+        #: Guesses at a name are slowed here: brokers see the address of the portal alone.
+        self._attempts = Attempts(time.monotonic)
         self._has_users: tuple[float, bool] | None = None
 
     async def has_users(self) -> bool:
@@ -158,15 +162,22 @@ class Desk:
             raise NotSignedIn(f"a name has 1 to {MAX_NAME} letters or signs, and no /")
         if len(password) > MAX_PASSWORD:
             raise NotSignedIn(f"a password has at most {MAX_PASSWORD} letters")
+        place = place_of(place)
         self._check_place(place)
+        wait_s = self._attempts.wait_s(place, name)
+        if wait_s:
+            raise NotSignedIn(f"too many wrong tries: wait {math.ceil(wait_s)} s")
         await self._make_room(name)
         # Every try is a wrong one until the broker has said otherwise: many at once are as many tries.
         tried = time.monotonic()
         self._faults.setdefault(place, []).append(tried)
         self._entering += 1
         try:
+            await asyncio.sleep(self._attempts.delay_s(place, name))
             person = await self._let_in(name, password, host)
         except AccessDenied as error:
+            if error.code is not RefusalCode.BUSY:
+                self._attempts.wrong(place, name)
             raise NotSignedIn(str(error)) from None
         except NotSignedIn:
             self._forgive(place, tried)
@@ -174,6 +185,7 @@ class Desk:
         finally:
             self._entering -= 1
         self._forgive(place, tried)
+        self._attempts.right(place, name)
         token = secrets.token_urlsafe(32)
         person.digest = _digest(token)
         self._people[person.digest] = person

@@ -72,15 +72,20 @@ class LogIns:
         self._wrong = self._slowed = 0
         self._salt = secrets.token_bytes(16)
 
-    async def admit(self, users: Users, hello: ClientHello, source: From, way: str) -> Principal:
-        """Who a client is; raise AccessDenied when that is not shown. `way` names what carried the log-in."""
+    async def admit(self, users_now: Callable[[], Users], hello: ClientHello, source: From, way: str) -> Principal:
+        """Who a client is; raise AccessDenied when that is not shown. `way` names what carried the log-in.
+
+        `users_now` returns the users: their file may be read again while a password is checked.
+        """
+        users = users_now()
         place = place_of(source.ip)
 
         async def check(name: str, expected: str, password: str) -> bool:
             return await self._check(place, name, expected, password)
 
         try:
-            return await users.admit(hello, source.proven, check)
+            principal = await users.admit(hello, source.proven, check)
+            return principal if users is users_now() else users_now().again(principal, hello.client_id, source.proven)
         except AccessDenied as error:
             if isinstance(error, WrongSecret):
                 self._wrong += 1

@@ -50,6 +50,7 @@ from veena.errors import AccessDenied, ConfigError
 from veena.runtime.access.access_events import PUBLISHER
 from veena.runtime.access.limits import Limits
 from veena.runtime.access.rights import MAX_RULES, Rights, Rule
+from veena.runtime.transports.secret_files import check_secret
 
 MAX_FILE_BYTES = 16 << 20
 #: Bytes of chance in a token.
@@ -238,8 +239,9 @@ def digest_of(token: str) -> str:
 
 
 def load_users(path: Path | str, limits: Limits | None = None) -> Users:
-    """Read a users file; raise ConfigError naming what is wrong in it."""
+    """Read a users file; raise ConfigError naming what is wrong in it, or that others can read it."""
     path = Path(path)
+    check_secret(path)
     try:
         data = path.read_bytes()
         if len(data) > MAX_FILE_BYTES:

@@ -27,6 +27,7 @@ from veena.core.boundary.inputs_effects import (
     MaySpeak,
     Reachable,
     Read,
+    ReadFailed,
     Restart,
     Send,
     Store,
@@ -49,12 +50,13 @@ from veena.matching.base.engine import Constraint
 from veena.runtime.links.links import Links, Retry
 from veena.runtime.logging.logs import Log
 from veena.runtime.store.recorder import Recorder
+from veena.runtime.supervision import Supervisor
 from veena.runtime.transports.registry import NO_SECRETS, Secrets
 from veena.runtime.transports.stream import Listener, Stream
 
 #: The longest sleep: a timer is only ever late by what the loop is.
 MAX_SLEEP_S = 3600.0
-FromDisk = Stored | StoreFailed | LogRead
+FromDisk = Stored | StoreFailed | LogRead | ReadFailed
 
 
 class DiskPeer(Protocol):
@@ -86,11 +88,14 @@ class Driver:
         log: Log | None = None,
         chance: Callable[[int], int] = chances.randbits,
         clock: Callable[[], int] | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self.settings = settings
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         self.log = log or Log()
-        self.links = Links(self.give, self.codec, secrets, retry or Retry(), self.log)
+        #: Who watches over this broker's threads and tasks.
+        self.supervisor = supervisor or Supervisor(self.log.failure)
+        self.links = Links(self.give, self.codec, secrets, retry or Retry(), self.log, self.supervisor)
         #: Set before the first client is let in.
         self.clients: Clients | None = None
         #: Who makes records, where they are asked for.
@@ -121,7 +126,10 @@ class Driver:
         self._inputs = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ns = 0
-        self._handlers: dict[type[Effect], Callable[..., None]] = {
+        self._handlers = self._handlers_of_effects(store)
+
+    def _handlers_of_effects(self, store: DiskPeer) -> dict[type[Effect], Callable[..., None]]:
+        return {
             Send: self.links.send,
             Close: self.links.close,
             Dial: self.links.dial,

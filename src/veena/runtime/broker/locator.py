@@ -40,6 +40,7 @@ from veena.runtime.locator.load import ROOMY, Gauge, Load, LoadLimits
 from veena.runtime.locator.regions import Regions, levels_away
 from veena.runtime.logging.logs import Log
 from veena.runtime.networks.file import load_network
+from veena.runtime.supervision import once
 from veena.runtime.transports.registry import Secrets
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
@@ -134,7 +135,7 @@ class Locator:
         self._secrets = secrets
 
     def start(self) -> None:
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        self._watching = self._driver.supervisor.task("locator", self._watch)
 
     async def stop(self) -> None:
         tasks = [*self.tasks, *([] if self._watching is None else [self._watching])]
@@ -225,7 +226,7 @@ class Locator:
         if users.is_open or (question.own and self._driver.links.trust.why_not(stream) is None):
             return
         hello = ClientHello(VERSION_LOW, VERSION, question.client_id, question.user, question.password, question.token)
-        await self._clients.log_ins.admit(users, hello, stream, "AskLocate")
+        await self._clients.log_ins.admit(lambda: self._clients.users, hello, stream, "AskLocate")
 
     def turned_away(self) -> None:
         """Somebody asked who was not let in."""
@@ -322,7 +323,7 @@ class _Visit:
             )
             return
         self._is_over = True
-        task = asyncio.get_running_loop().create_task(self._answer(question))
+        task = once("the answer to a question where to connect", self._answer(question), self._fail)
         self._locator.tasks.add(task)
         task.add_done_callback(self._locator.tasks.discard)
 
@@ -335,6 +336,9 @@ class _Visit:
             self._say(Farewell(error.code, str(error)[:MAX_REASON]))
         except VeenaError as error:  # such as an address of this broker that is too long to be told
             self._say(Farewell(RefusalCode.PROTOCOL, str(error)[:MAX_REASON]))
+
+    def _fail(self) -> None:
+        self._say(Farewell(RefusalCode.BUSY, "the broker failed to answer: ask another, or see its log"))
 
     def _say(self, frame: TellLocated | Farewell) -> None:
         self._is_over = True

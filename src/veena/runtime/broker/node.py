@@ -50,6 +50,7 @@ from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.store.retention import Retention
 from veena.runtime.store.store import Store
+from veena.runtime.supervision import Supervisor
 from veena.runtime.transports.certificate import Believed, believed
 from veena.runtime.transports.registry import NO_SECRETS, Secrets, Server, listen
 from veena.runtime.transports.stream import Listener, Stream
@@ -73,6 +74,9 @@ class Node:
         #: Set when it has to stop because of that.
         self.ended = asyncio.Event()
         self._began = time.monotonic()
+        #: Who watches over the threads and tasks of this broker.
+        self.supervisor = Supervisor(self.log.failure, self._end_by)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._limits = config.entrance_limits()
         self._entrance = Entrance(self._limits, self._take_link, self._take_client, self.log, self._take_question)
         self._secrets = NO_SECRETS
@@ -131,6 +135,7 @@ class Node:
 
     async def start(self) -> None:
         """Begin; raises StoreError or ConfigError for what does not work, and leaves nothing behind then."""
+        self._loop = asyncio.get_running_loop()
         try:
             secrets = self._secrets = self.config.secrets()
             self._authorities = believed(self.config.path(self.config.tables.tls.authority))
@@ -148,6 +153,7 @@ class Node:
                 secrets=secrets,
                 retry=self.config.retry(),
                 log=self.log,
+                supervisor=self.supervisor,
             )
             if Passed in self.store.keeps:
                 driver.recorder = Recorder(self.store.record)
@@ -195,7 +201,9 @@ class Node:
             "map": lambda: json.dumps(self.topology()).encode(),
             "clients": lambda: json.dumps(self._clients_view()).encode(),
         }
-        self._tables = clients.tables = LogService(self.store, clients.codec, self._broker_places, self.log)
+        self._tables = clients.tables = LogService(
+            self.store, clients.codec, self._broker_places, self.log, supervisor=self.supervisor
+        )
         return clients
 
     def _load_users(self) -> Users:
@@ -215,7 +223,12 @@ class Node:
                 loop.call_soon_threadsafe(self._audit_trouble, told)
 
         return AuditLog(
-            path, broker=self.config.name, max_bytes=section.max_bytes, files=section.files, on_trouble=trouble
+            path,
+            broker=self.config.name,
+            max_bytes=section.max_bytes,
+            files=section.files,
+            on_trouble=trouble,
+            supervisor=self.supervisor,
         )
 
     def _audit_trouble(self, told: str | None) -> None:
@@ -253,6 +266,7 @@ class Node:
                 records=section.records,
                 history=section.history,
                 on_trouble=self._trouble,
+                supervisor=self.supervisor,
             )
             try:
                 return store, store.load(Identity(config.name, config.address, 0))
@@ -296,7 +310,9 @@ class Node:
     async def _open_http(self) -> None:
         place = self.config.tables.http.listen
         if place is not None:
-            self._http = HttpServer(self.statistics, self.why_not_ready)
+            self._http = HttpServer(
+                self.statistics, self.why_not_ready, self.log, lambda: self.config.tables.http.hosts
+            )
             await self._http.start(place)
 
     def _announced(self) -> tuple[str, ...]:
@@ -335,6 +351,11 @@ class Node:
         else:
             self.log.error("the store is in trouble: reliable events are refused", reason=told)
 
+    def _end_by(self, error: BaseException) -> None:
+        """A thread without which this broker must not go on has ended; called by that thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._fail, error)
+
     def _fail(self, cause: BaseException | Restart) -> None:
         self.failure = cause
         self.ended.set()
@@ -354,7 +375,11 @@ class Node:
         if self._is_draining:
             return "stopping"
         audit = None if self._audit is None else self._audit.statistics().trouble
-        return self.store.statistics().trouble or (audit and f"the audit log cannot be written: {audit}")
+        return (
+            self.store.statistics().trouble
+            or (audit and f"the audit log cannot be written: {audit}")
+            or self.supervisor.trouble
+        )
 
     def reload(self, new: Config) -> tuple[list[str], list[str]]:
         """Take over what may change; what was taken over, and what needs a restart."""
@@ -416,8 +441,8 @@ class Node:
                 return "the authority of its certificate is not believed any more: attach again"
             return revoked.why_not(found, time.time())
 
-        if self._secrets.server is not None:  # who is in the middle of a handshake does it by what held before
-            self._entrance.strangers.end_all("the certificates were read again: connect again")
+        if dropped is not None:  # a handshake that has begun goes on with what was believed before
+            self._entrance.strangers.end_all("an authority is not believed any more: connect again")
         return judge_all(self.clients, why_not), self.driver.links.judge_all(why_not)
 
     def statistics(self) -> NodeStatistics:
@@ -443,6 +468,7 @@ class Node:
             self.staging.statistics(),
             self.log.statistics(),
             NO_AUDIT if self._audit is None else self._audit.statistics(),
+            self.supervisor.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:

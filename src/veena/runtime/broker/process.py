@@ -16,6 +16,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from veena.errors import ConfigError
 from veena.runtime.broker.node import Node
 from veena.runtime.config.schema import Config
 from veena.runtime.logging.logs import Log, configure
+from veena.runtime.supervision import once
 
 #: Stopped as it was told.
 EXIT_STOPPED = 0
@@ -74,7 +76,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     log = Log()
     _allow_many_files()
-    loop.set_exception_handler(lambda _, context: _unexpected(log, context))
+    node = Node(config, log)
+    loop.set_exception_handler(lambda _, context: node.supervisor.unexpected(context))
+    threading.excepthook = node.supervisor.unexpected_in_thread
     stop = asyncio.Event()
 
     def told_to_stop() -> None:
@@ -84,16 +88,15 @@ async def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
-    node = Node(config, log)
     await node.start()
     _settle_down()
     loop.add_signal_handler(signal.SIGHUP, _reload, node, reload, log)
     if until_stdin_closes:
         _watch_stdin(loop, stop)
-    tidying = loop.create_task(_give_back(node))
+    tidying = node.supervisor.task("giving memory back", lambda: _give_back(node))
     on_listening(node)
     waiting = [
-        loop.create_task(_when_ready(node, on_ready)),
+        once("telling that the broker is ready", _when_ready(node, on_ready)),
         loop.create_task(_wait(stop)),
         loop.create_task(_wait(node.ended)),
     ]
@@ -170,14 +173,6 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
             stop.set()
 
     loop.add_reader(descriptor, readable)
-
-
-def _unexpected(log: Log, context: dict[str, Any]) -> None:
-    error = context.get("exception")
-    if isinstance(error, BaseException):
-        log.failure(str(context.get("message", "unexpected failure")), error)
-    else:
-        log.error(str(context.get("message", "unexpected failure")))
 
 
 def _exit_code(node: Node, log: Log) -> int:

@@ -23,6 +23,7 @@ from veena.runtime.logging.logs import Log
 from veena.runtime.store.faults import explained
 from veena.runtime.store.staging import Chunk, PartRow, StagingQuery
 from veena.runtime.store.store import Store
+from veena.runtime.supervision import Supervisor
 
 #: Before a chunk that could not be taken is given again: at first, and at most.
 AGAIN_S, AGAIN_S_MAX = 0.02, 1.0
@@ -32,13 +33,20 @@ class Releaser:
     """The one who releases what is published at one broker; it owns `query`."""
 
     def __init__(
-        self, staging: Staging, query: StagingQuery, codec: EventCodec, give: Callable[[Input], None], log: Log
+        self,
+        staging: Staging,
+        query: StagingQuery,
+        codec: EventCodec,
+        give: Callable[[Input], None],
+        log: Log,
+        supervisor: Supervisor,
     ) -> None:
         self.staging = self._staging = staging
         self._query = query
         self._codec = codec
         self._give = give
         self._log = log
+        self._supervisor = supervisor
         self._queue: deque[Part] = deque(staging.unreleased)
         self._something = asyncio.Event()
         self._answer: asyncio.Future[StageEffect] | None = None
@@ -52,7 +60,7 @@ class Releaser:
         self._staging.start()
         if self._queue:
             self._something.set()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = self._supervisor.task("publishing of staged batches", self._run)
 
     async def stop(self) -> None:
         """End where it is: what is not in the log is still staged."""
@@ -133,7 +141,7 @@ async def open_staging(
         return query, Staging(store, *found, max_bytes=max_bytes, patience_ns=patience_ns, log=log)
 
     query, staging = await asyncio.to_thread(read)
-    releaser = Releaser(staging, query, codec, driver.give, log)
+    releaser = Releaser(staging, query, codec, driver.give, log, driver.supervisor)
     driver.on_staged = releaser.heard
     return releaser
 

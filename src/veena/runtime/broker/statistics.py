@@ -14,6 +14,7 @@ from veena.runtime.links.end import EndStatistics
 from veena.runtime.logging.audit import AuditStatistics
 from veena.runtime.logging.logs import LineStatistics
 from veena.runtime.store.store import StoreStatistics
+from veena.runtime.supervision import SupervisionStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +46,5 @@ class NodeStatistics:
     #: What it has written to its log.
     lines: LineStatistics
     audit: AuditStatistics
+    #: Its threads and tasks.
+    supervision: SupervisionStatistics

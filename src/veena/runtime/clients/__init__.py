@@ -6,5 +6,5 @@
 explain; `staging` and `staging_requests` collect batches; `table_service` serves readers of tables; `redirect` moves
 clients; `traffic` measures who hears whom; `pace` says how much of a read is dealt with at once.
 Users and rights are in `access`; the client library is `veena.client`; decisions are in `veena.core.sessions`.
-May import: all rooms from logging to config.
+May import: all rooms from supervision to config.
 """

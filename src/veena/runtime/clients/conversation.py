@@ -61,6 +61,7 @@ from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.supervision import once
 from veena.runtime.transports.certificate import Revoked
 from veena.runtime.transports.stream import Bytes, Stream
 
@@ -306,14 +307,12 @@ class Conversation:
             self._attach(house.users.anybody(hello))
         else:
             self._hold("checking")
-            self._checking = asyncio.get_running_loop().create_task(self._check(hello))
+            self._checking = once("a log-in", self._check(hello), lambda: self.end(RefusalCode.BUSY, "try again"))
 
     async def _check(self, hello: ClientHello) -> None:
+        house = self.house
         try:
-            users = self.house.users
-            principal = await self.house.log_ins.admit(users, hello, self.stream, "ClientHello")
-            if users is not self.house.users:  # they were read again meanwhile
-                principal = self.house.users.again(principal, hello.client_id, self.stream.proven)
+            principal = await house.log_ins.admit(lambda: house.users, hello, self.stream, "ClientHello")
         except AccessDenied as error:
             self.house.refused += 1
             self.end(error.code, str(error))
@@ -332,16 +331,17 @@ class Conversation:
     def _attach(self, principal: Principal) -> None:
         house, hello = self.house, self._hello
         assert hello is not None
-        gone = house.revoked.why_not(self.stream.certificate, time.time())
-        if gone is not None:
-            house.refused += 1
-            self.end(RefusalCode.DENIED, gone)
-            return
         limits = self.limits = principal.limits
         count = house.by_principal.get(principal.name, 0)
-        if count >= limits.connections:
+        gone = house.revoked.why_not(self.stream.certificate, time.time())
+        error = None if gone is None else AccessDenied(gone)
+        if error is None and count >= limits.connections:
+            reason = f"{principal.name!r} has {count} connections already: close one first"
+            error = AccessDenied(reason, code=RefusalCode.LIMIT)
+        if error is not None:
             house.refused += 1
-            self.end(RefusalCode.LIMIT, f"{principal.name!r} has {count} connections already: close one first")
+            house.log_ins.refused(house.users, hello, self.stream, "ClientHello", error)
+            self.end(error.code, str(error))
             return
         self.principal, self.principal_name, self.category = principal, principal.name, principal.category
         self.rights, self.clearances = principal.rights, principal.clearances

@@ -78,6 +78,7 @@ from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.supervision import tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
@@ -405,13 +406,20 @@ class Conversations:
     def _look(self) -> None:
         """End what is silent for too long."""
         self._timer = None
-        now = self.clock()
-        for who in list(self.everybody.values()):
-            over = why_over(who)
-            if over is None:
-                who.look(now)
-            else:
-                who.note("session ended", code=RefusalCode.DENIED, reason=over)
-                who.end(RefusalCode.DENIED, over)
         if self.everybody:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
+        now = self.clock()
+        for who in list(self.everybody.values()):
+            try:
+                self._look_at(who, now)
+            except Exception as error:  # the others are to be looked at as well
+                tell_loop("looking after a client failed", error)
+                who.end(RefusalCode.CLOSING, "the broker failed to look after this connection: attach again")
+
+    def _look_at(self, who: Conversation, now: float) -> None:
+        over = why_over(who)
+        if over is None:
+            who.look(now)
+        else:
+            who.note("session ended", code=RefusalCode.DENIED, reason=over)
+            who.end(RefusalCode.DENIED, over)

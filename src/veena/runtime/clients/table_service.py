@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -53,6 +52,7 @@ from veena.runtime.store.audit_records import Delivery, Hop, ProfileChange
 from veena.runtime.store.faults import explained
 from veena.runtime.store.positions import reader_name, table_of_reader
 from veena.runtime.store.store import Store
+from veena.runtime.supervision import Supervisor, WatchedThread
 
 #: Two, so that a long block of one reader does not hold up a short question of another. More gain nothing: they share
 #: the interpreter's lock.
@@ -147,16 +147,18 @@ class LogService:
         places: Callable[[], Sequence[BrokerPlace]] = lambda: (),
         log: Log | None = None,
         clock: Callable[[], float] = time.monotonic,
+        supervisor: Supervisor | None = None,
     ) -> None:
         self._store = store
         self._codec = EventCodec(codec.levels, codec.fanout, MAX_FRAME)
         self._places = places
         self._log = log or Log()
         self._clock = clock
+        self._supervisor = supervisor or Supervisor(self._log.failure)
         self._readers: dict[int, _Reader] = {}
         self._reads: dict[_Read, None] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[WatchedThread] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._total = ReaderStatistics()
@@ -179,8 +181,7 @@ class LogService:
 
     def offset_at(self, who: Conversation, frame: AskLogAt) -> None:
         if self._may_see(who, frame.number, frame.table):
-            at_ns = min(frame.at_ns, (1 << 63) - 1)
-            answer = lambda reading: encode(TellLogAt(frame.number, reading.offset_at(frame.table, at_ns)), 0)  # noqa: E731
+            answer = lambda reading: encode(TellLogAt(frame.number, reading.offset_at(frame.table, frame.at_ns)), 0)  # noqa: E731
             self._question(who, frame.number, answer)
 
     def read(self, who: Conversation, frame: AskLogRead) -> None:
@@ -399,11 +400,7 @@ class LogService:
             return
         if not self._threads:
             self._loop = asyncio.get_running_loop()
-            self._threads = [
-                threading.Thread(target=self._run, name=f"veena-log-{number}", daemon=True) for number in range(THREADS)
-            ]
-            for thread in self._threads:
-                thread.start()
+            self._threads = [self._supervisor.thread(f"veena-log-{number}", self._run) for number in range(THREADS)]
         self._jobs.put(job)
 
     def _run(self) -> None:
@@ -436,7 +433,7 @@ class LogService:
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join()
+            thread.end()
 
     # --- counting ---
 

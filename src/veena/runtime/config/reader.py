@@ -19,6 +19,7 @@ from veena.errors import ConfigError, InvalidAddress
 from veena.runtime.config.schema import Config, ConfigFaults, Neighbour, Tables
 from veena.runtime.locator.regions import Regions
 from veena.runtime.networks.file import Network, load_network
+from veena.runtime.transports.secret_files import check_not_open, check_secret
 from veena.runtime.transports.url import Url, is_loopback, parse_url
 
 #: A configuration is a page or two.
@@ -37,6 +38,7 @@ def load_config(path: Path | str | None = None, changes: dict[str, dict[str, Any
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigError(str(path), "file", f"larger than {MAX_FILE_BYTES} bytes", "name a broker's configuration")
+        check_not_open(path)
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigFaults(
@@ -205,6 +207,11 @@ class _Reading:
         for section, key, name in [*named, ("auth", "users_file", tables.auth.users_file)]:
             if name is not None and not (self.base / name).is_file():
                 self.fault((section,), key, f"names {name!r}, which is no file", "write the path of a file")
+        if tables.tls.key is not None:
+            try:
+                check_secret(self.base / tables.tls.key)
+            except ConfigError as error:
+                self.fault(("tls",), "key", f"names {error.file}, whose mode {error.reason}", error.remedy)
         if tables.auth.users_file is not None and (self.base / tables.auth.users_file).is_file():
             from veena.runtime.access.users import load_users
 

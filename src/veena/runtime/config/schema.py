@@ -42,6 +42,10 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 Constraints = Annotated[int, msgspec.Meta(ge=1, le=MAX_TABLE_ROWS)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=10 * 365 * 86400)]
 Places = Annotated[list[str], msgspec.Meta(max_length=MAX_PLACES)]
+#: Names or addresses of hosts, without scheme and port.
+Hosts = Annotated[
+    list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:-]{1,253}$")]], msgspec.Meta(max_length=MAX_PLACES)
+]
 
 
 @dataclass(slots=True)
@@ -196,6 +200,8 @@ class AuditSection(_Section, frozen=True):
 class HttpSection(_Section, frozen=True):
     #: `host:port` for /healthz, /readyz, /metrics and /statusz; left out, there is none.
     listen: str | None = None
+    #: Names, besides those that are surely its own, under which requests are answered (header `Host`).
+    hosts: Hosts = msgspec.field(default_factory=list)
 
 
 class Tables(_Section, frozen=True):
@@ -233,6 +239,7 @@ RELOADABLE = (
     ("links", "dial"),
     ("load", "clients"),
     ("load", "events_per_second"),
+    ("http", "hosts"),
     ("locator", "serve"),
     ("locator", "brokers"),
     ("locator", "regions"),

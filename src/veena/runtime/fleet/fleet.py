@@ -22,6 +22,7 @@ from typing import IO
 from veena.address import Address, Labels, link_level
 from veena.errors import ConfigError, InvalidAddress
 from veena.runtime.networks.file import BrokerEntry, LinkEntry, Network, check_connected, dump_network
+from veena.runtime.transports.secret_files import open_private, write_secret
 
 #: Brokers that start at once, for each processor: importing is all they do at first.
 STARTS_PER_CPU = 2
@@ -238,7 +239,7 @@ class Fleet:
         """In one step: brokers may read it at any time."""
         file = self.directory / "network.toml"
         new = file.with_suffix(".new")
-        new.write_text(dump_network(self.network))
+        write_secret(new, dump_network(self.network))
         new.replace(file)
 
     async def _keep(self, member: Member) -> None:
@@ -268,7 +269,7 @@ class Fleet:
         """One life of a broker: its exit code."""
         member.starts += 1
         async with self._starting:
-            with member.log.open("ab") as log:
+            with open(member.log, "ab", opener=open_private) as log:
                 process = member.process = await spawn(member.directory / "broker.toml", log)
             try:
                 await self._read_line(member, process)
@@ -304,7 +305,7 @@ class Fleet:
                 replace(entry, listen=(detours[entry.label],)) if entry.label in detours else entry
                 for entry in self.network.brokers
             )
-            (member.directory / "network.toml").write_text(dump_network(replace(self.network, brokers=seen)))
+            write_secret(member.directory / "network.toml", dump_network(replace(self.network, brokers=seen)))
         lines = [
             "[broker]",
             f'network = "{"" if detours else "../"}network.toml"',
@@ -319,7 +320,7 @@ class Fleet:
             "",
             self._settings if isinstance(self._settings, str) else self._settings(member.label),
         ]
-        (member.directory / "broker.toml").write_text("\n".join(lines))
+        write_secret(member.directory / "broker.toml", "\n".join(lines))
 
     # --- ports ---
 

@@ -3,5 +3,5 @@
 `Links` dials and accepts neighbours and forgets lost ones; `LinkEnd` turns bytes into frames, writes once a turn and
 measures how full the way out is; `Trust` decides by certificate or address who may be a broker.
 Order, heartbeats and suspicion are decided in `veena.core.links`; connections of clients are in `clients`.
-May import: logging, networks, transports.
+May import: supervision, logging, networks, transports.
 """

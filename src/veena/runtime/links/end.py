@@ -83,7 +83,7 @@ class LinkEnd:
         #: Whether this broker has made the connection.
         self.is_dialled = False
         self._links = links
-        self._decoder = wire.Decoder(links.codec, links.codec.max_frame)
+        self._decoder = wire.Decoder(links.codec, links.codec.max_frame, renumber=False)
         self._bytes_in = self._bytes_out = 0
         self._parts: list[Bytes] = []
         self._size = 0

@@ -22,11 +22,12 @@ from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, Link
 from veena.core.wire import codec as wire
 from veena.core.wire.control import MAX_REASON, Goodbye
 from veena.core.wire.event import EventCodec, EventFrame
-from veena.errors import LocalProtocolError, RemoteProtocolError, VeenaError
+from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
 from veena.runtime.links.trust import Trust
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.supervision import Supervisor, once
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
 from veena.runtime.transports.stream import Bytes, Listener, Stream
@@ -38,6 +39,8 @@ GOOD_LIFE_S = 10.0
 MEASURE_S = 1.0
 #: Dials at once that the core has asked for; the core asks again.
 MAX_DIALS = 16
+#: What a dial may end with; a name that no host can have is a UnicodeError.
+NOT_REACHED = (OSError, VeenaError, UnicodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,20 @@ class Links:
     """All links of one broker."""
 
     def __init__(
-        self, give: Callable[[Input], None], codec: EventCodec, secrets: Secrets, retry: Retry, log: Log
+        self,
+        give: Callable[[Input], None],
+        codec: EventCodec,
+        secrets: Secrets,
+        retry: Retry,
+        log: Log,
+        supervisor: Supervisor,
     ) -> None:
         self._give = give
         self.codec = codec
         self._secrets = secrets
         self._retry = retry
         self._log = log
+        self._supervisor = supervisor
         self._last = 0
         self._ends: dict[int, LinkEnd] = {}
         #: Ends with something to write when this turn of the loop is over.
@@ -91,19 +101,22 @@ class Links:
         return end
 
     def _refuse(self, stream: Stream, reason: str) -> Listener:
-        self._log.noise("link refused", peer=stream.peer, proven=stream.proven, reason=reason)
-        if self.audit is not None:
-            self.audit.note(
-                "link refused", certificate=stream.proven, address=stream.peer, code="denied", reason=reason
-            )
+        self._note_refusal(stream, RefusalCode.DENIED, reason)
         refused = LinkEnd(0, stream, None, self)  # no link has this number: whatever it says goes nowhere
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
         return refused
 
+    def _note_refusal(self, stream: Stream, code: RefusalCode, reason: str) -> None:
+        self._log.noise("link refused", peer=stream.peer, proven=stream.proven, code=code, reason=reason)
+        if self.audit is not None:
+            self.audit.note("link refused", certificate=stream.proven, address=stream.peer, code=code, reason=reason)
+
     def keep(self, urls: Sequence[Url]) -> None:
         """Keep a link to the broker that listens on these; the first that answers is taken."""
-        self._kept[tuple(urls)] = self._spawn(self._keep(OwnLink(tuple(urls))))
+        own = OwnLink(tuple(urls))
+        name = f"link to {urls[0]}"
+        self._kept[own.urls] = self._with(self._supervisor.task(name, lambda: self._keep(own)))
 
     def follow(self, neighbours: Iterable[Sequence[str]]) -> None:
         """Keep a link to each of these brokers, and to no others: what the configuration says now."""
@@ -128,7 +141,7 @@ class Links:
         """The core asks for a link that the configuration does not have."""
         if self._dials < MAX_DIALS:
             self._dials += 1
-            self._spawn(self._dial(effect))
+            self._with(once("a dial that the broker asked for", self._dial(effect)))
 
     async def stop(self) -> None:
         """Close every link, with what was written sent."""
@@ -181,7 +194,7 @@ class Links:
                 await self._connect(own.urls, own, dialled=False)
                 await own.over.wait()
                 own.over.clear()
-            except (OSError, VeenaError) as error:
+            except NOT_REACHED as error:
                 self._log.noise("link cannot be made", to=str(own.urls[0]), reason=str(error) or type(error).__name__)
             pause = self._retry.first_s if time.monotonic() - began > GOOD_LIFE_S else pause
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
@@ -190,7 +203,7 @@ class Links:
     async def _dial(self, effect: Dial) -> None:
         try:
             await self._connect([parse_url(text) for text in effect.listen], None, dialled=True)
-        except (OSError, VeenaError) as error:
+        except NOT_REACHED as error:
             self._log.noise("broker cannot be dialled", to=format_address(effect.address), reason=str(error))
         finally:
             self._dials -= 1
@@ -200,12 +213,12 @@ class Links:
             try:
                 await connect(url, lambda stream: self._open(stream, own, dialled), self._secrets)
                 return
-            except (OSError, VeenaError):
+            except NOT_REACHED:
                 if at == len(urls) - 1:
                     raise
 
-    def _spawn(self, work: object) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _with(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """One task more that ends with these links."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -252,10 +265,14 @@ class Links:
 
     def close(self, effect: Close) -> None:
         end = self._ends.pop(effect.link, None)
-        if end is not None:
+        if end is None:
+            return
+        if effect.why is None:
             self._note("link closed", end, reason=effect.reason)
-            end.flush()
-            end.stream.close(effect.reason)
+        else:
+            self._note_refusal(end.stream, effect.why, effect.reason)
+        end.flush()
+        end.stream.close(effect.reason)
 
     # --- what an end tells ---
 

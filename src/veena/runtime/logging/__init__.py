@@ -3,5 +3,5 @@
 `Log` writes one line an occurrence, as text or JSON, and bounds the lines that strangers cause; `audit` writes every
 decision about access into a file of its own; `memory_bytes` asks the operating system.
 Counters for Prometheus are in `broker.metrics`.
-May import: no other room of the runtime.
+May import: supervision.
 """

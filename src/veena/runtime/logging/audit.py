@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from veena.errors import ConfigError
+from veena.runtime.supervision import Supervisor
 
 #: Lines that wait for a disk that takes nothing; some ten thousand of them.
 MAX_WAITING_BYTES: Final = 8 << 20
@@ -65,6 +66,7 @@ class AuditLog:
         max_bytes: int,
         files: int,
         on_trouble: Callable[[str | None], None] = lambda told: None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """Open or go on with the file; raise ConfigError where that cannot be. `on_trouble` is called by the thread."""
         self._path = path
@@ -84,8 +86,7 @@ class AuditLog:
         except OSError as error:
             remedy = "name a file in a directory that this user may write to"
             raise ConfigError("[audit]", f"file {path}", f"cannot be written ({error.strerror})", remedy) from None
-        self._thread = threading.Thread(target=self._run, name="veena-audit", daemon=True)
-        self._thread.start()
+        self._thread = (supervisor or Supervisor()).thread("veena-audit", self._run)
 
     def note(self, kind: str, **fields: Field) -> None:
         """Write one line, soon."""
@@ -108,7 +109,7 @@ class AuditLog:
         with self._changed:
             self._is_closing = True
             self._changed.notify()
-        self._thread.join(CLOSE_S)
+        self._thread.end(CLOSE_S)
 
     def _line(self, kind: str, fields: dict[str, Field]) -> bytes:
         now = time.time()
@@ -147,10 +148,10 @@ class AuditLog:
             os.close(self._file)
 
     def _batch(self) -> tuple[bytes, int]:
-        """The lines that are written next; they stay until the disk has them."""
-        count = size = 0
+        """The lines that are written next, into one file; they stay until the disk has them."""
+        count, size, most = 0, 0, min(BATCH_BYTES, self._max_bytes)
         for line in self._waiting:
-            if size and size + len(line) > BATCH_BYTES:
+            if size and size + len(line) > most:
                 break
             count, size = count + 1, size + len(line)
         return b"".join(self._waiting[at] for at in range(count)), count

@@ -4,5 +4,5 @@
 and articulation points; `statistics` computes path length and clustering; `rewire` proposes links; `layout` places
 units and brokers on a picture. Pure functions over graphs, without sockets.
 The map that a running broker has is in `veena.core.topology`; starting such a network is in `fleet`.
-May import: logging.
+May import: supervision, logging.
 """

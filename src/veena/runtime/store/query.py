@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -63,6 +64,12 @@ class StoreQuery:
 
     def close(self) -> None:
         self._connection.close()
+
+    def reset(self) -> None:
+        """End what a question that failed has begun."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
 
     # --- the log ---
 

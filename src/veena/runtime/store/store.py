@@ -7,7 +7,8 @@ those threads: give an `answer` that hands them to the loop, such as
     Store(path, lambda answers: loop.call_soon_threadsafe(take, answers))
 
 A read that the disk does not answer is tried again, never answered with less than there is: the core would take that
-for the end of the log.
+for the end of the log. A read that fails for another reason, such as a number that SQLite cannot compare, is answered
+with `ReadFailed`: no single question stops the reading.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from types import TracebackType
 from typing import Literal
 
 from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS
-from veena.core.boundary.inputs_effects import LogRead, Read, Stored, StoreFailed
+from veena.core.boundary.inputs_effects import LogRead, Read, ReadFailed, Stored, StoreFailed
 from veena.core.boundary.inputs_effects import Store as StoreEffect
 from veena.core.boundary.stored import Disk, Identity, Noted, Write
 from veena.core.wire.event import EventCodec
@@ -41,9 +42,10 @@ from veena.runtime.store.repair import faults
 from veena.runtime.store.retention import Retention
 from veena.runtime.store.trim import Trimmer
 from veena.runtime.store.writer import OnTrouble, Writer
+from veena.runtime.supervision import Supervisor, shown
 
 #: What the core is given.
-Answer = Stored | StoreFailed | LogRead
+Answer = Stored | StoreFailed | LogRead | ReadFailed
 #: A file of a gigabyte is looked through in some seconds; a start should not take longer than that.
 CHECK_SECONDS = 10.0
 #: Before a read that failed is tried again.
@@ -51,6 +53,8 @@ RETRY_SECONDS = 1.0
 #: Twice the core's default retention: for so long the places of quiet streams are remembered.
 REMEMBER_NS = 2 * 3600 * 1_000_000_000
 DEFAULT_RETENTION = Retention()
+#: What SQLite says of a question that is wrong in itself: asking again does not help.
+_OF_THE_READ = (sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError, sqlite3.NotSupportedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class Store:
         on_trouble: OnTrouble = lambda told: None,
         now_ns: Callable[[], int] = time.time_ns,
         check_seconds: float = CHECK_SECONDS,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """Open the file (a directory or a file; made if it is not there), or raise StoreError."""
         #: The records that these settings ask for: who makes one of another kind makes it in vain.
@@ -102,15 +107,16 @@ class Store:
         self._give = answer
         self._on_trouble = on_trouble
         self._rules = retention
+        self._supervisor = supervisor or Supervisor()
         self._file = open_file(path, check_seconds)
-        self._query: StoreQuery | None = None
+        query: StoreQuery | None = None
         try:
             _check_network(self._file.connection, self.path, levels, fanout)
-            self._query = StoreQuery(self.path, self._codec)
-            self._standing = self._query.standing()
+            query = self._query = StoreQuery(self.path, self._codec)
+            self._standing = query.standing()
         except (sqlite3.Error, StoreError) as error:
-            if self._query is not None:
-                self._query.close()
+            if query is not None:
+                query.close()
             self._file.close()
             raise explained(error, self.path) from error
         record_writer = RecordWriter(
@@ -119,7 +125,7 @@ class Store:
         self._trimmer = Trimmer(self._standing, retention, history != "none", remember_ns)
         self._writer = Writer(
             self._file, self._codec, self._standing, record_writer, self._trimmer, retention, self._answered,
-            self._say, now_ns,
+            self._say, now_ns, self._supervisor,
         )  # fmt: skip
         self._own: dict[int, Future[None]] = {}
         self._own_number = 0
@@ -128,9 +134,8 @@ class Store:
         self._is_closing = False
         self._reads = 0
         self._read_trouble: str | None = None
-        self._reader = threading.Thread(target=self._run_reads, name="veena-store-reader", daemon=True)
         self._writer.start()
-        self._reader.start()
+        self._reader = self._supervisor.thread("veena-store-reader", self._run_reads)
 
     @property
     def path(self) -> Path:
@@ -289,32 +294,34 @@ class Store:
             self._is_closing = True
             self._changed.notify()
         self._writer.close()
-        self._reader.join()
+        self._reader.end()
+        self._query.close()
         self._file.close()
 
     # --- the reading thread ---
 
     def _run_reads(self) -> None:
-        assert self._query is not None
-        with closing(self._query) as query:
-            while True:
-                with self._changed:
-                    while not self._wanted and not self._is_closing:
-                        self._changed.wait()
-                    if self._is_closing:
-                        return
-                    wanted = self._wanted.popleft()
-                found = self._read(query, wanted)
-                if found is not None:
-                    self._reads += 1
-                    self._hand([found])
+        while True:
+            with self._changed:
+                while not self._wanted and not self._is_closing:
+                    self._changed.wait()
+                if self._is_closing:
+                    return
+                wanted = self._wanted.popleft()
+            found = self._read(wanted)
+            if found is not None:
+                self._reads += 1
+                self._hand([found])
 
-    def _read(self, query: StoreQuery, wanted: Read) -> LogRead | None:
+    def _read(self, wanted: Read) -> LogRead | ReadFailed | None:
         """Read until it can be read; None when the store closes before."""
         while True:
             try:
-                entries, begins_ns = query.entries(wanted.offset, wanted.limit, wanted.inbox, wanted.since_ns)
+                entries, begins_ns = self._query.entries(wanted.offset, wanted.limit, wanted.inbox, wanted.since_ns)
+            except _OF_THE_READ as error:
+                return self._failed(wanted, error)
             except (sqlite3.Error, StoreError) as error:
+                self._query.reset()
                 told = str(explained(error, self.path))
                 if told != self._read_trouble:
                     self._read_trouble = told
@@ -323,10 +330,17 @@ class Store:
                     if self._is_closing or self._changed.wait_for(lambda: self._is_closing, RETRY_SECONDS):
                         return None
                 continue
+            except Exception as error:  # whatever it is, it is about this read alone
+                return self._failed(wanted, error)
             if self._read_trouble is not None:
                 self._read_trouble = None
                 self._say(self._writer.trouble)
             return LogRead(wanted.ticket, entries, begins_ns)
+
+    def _failed(self, wanted: Read, error: Exception) -> ReadFailed:
+        self._query.reset()
+        self._supervisor.failed("a read of the log failed", error)
+        return ReadFailed(wanted.ticket, shown(error))
 
 
 def _check_network(connection: sqlite3.Connection, path: Path, levels: int, fanout: int) -> None:

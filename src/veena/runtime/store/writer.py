@@ -8,6 +8,9 @@ Of a ticket that failed nothing is kept but the latest *state* (who the broker i
 subscriptions there are, what is advertised): the core goes on with that in memory whatever the disk does, so it goes
 along with the next transaction that succeeds. Events never do: their publishers were told that they were not taken.
 
+An exception that ends the thread ends the broker: what the last transaction left cannot be known here, but it is whole
+on the disk. Whoever waits is answered `StoreFailed`.
+
 The invariant: what was answered `Stored` is synced, whole; what was answered `StoreFailed` left no event. Notes alone
 (`Noted`) and signs of life (`Attended`) are not synced: nobody waits for them.
 """
@@ -18,6 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from veena.core.boundary.inputs_effects import Stored, StoreFailed
@@ -46,6 +50,7 @@ from veena.runtime.store.positions import Standing
 from veena.runtime.store.retention import TRIM_AT, Retention, refusal
 from veena.runtime.store.rows import STATE, UNSYNCED, Batch
 from veena.runtime.store.trim import ROWS, Trimmer, used_bytes
+from veena.runtime.supervision import Supervisor, WatchedThread, shown
 
 #: One transaction: enough to make the sync cheap, little enough to be done in tens of milliseconds.
 GROUP_WRITES = 10_000
@@ -99,6 +104,7 @@ class Writer:
         answer: Callable[[list[Answer]], None],
         on_trouble: OnTrouble,
         now_ns: Callable[[], int],
+        supervisor: Supervisor,
     ) -> None:
         self._file = file
         self._connection = file.connection
@@ -110,6 +116,7 @@ class Writer:
         self._answer = answer
         self._on_trouble = on_trouble
         self._now_ns = now_ns
+        self._supervisor = supervisor
         self._changed = threading.Condition()
         self._waiting: list[Ticket] = []
         self._waiting_bytes = 0
@@ -121,8 +128,9 @@ class Writer:
         self._is_closing = False
         #: The latest state that failed transactions leave to the next one, by what it is about.
         self._owed: dict[tuple[str, int | ShelfKey], Write] = {}
-        #: Why nothing can be written any more.
+        #: Why nothing can be written any more; and why the thread has ended, if it has.
         self._dead: str | None = None
+        self._ended: str | None = None
         self.trouble: str | None = None
         self.used_bytes = used_bytes(file.connection)
         self._unmeasured = 0
@@ -131,10 +139,10 @@ class Writer:
         self._is_synced = True
         self.commits = self.stored = self.failed = self.records_lost = self._lost_told = 0
         self._flush_at = self._trim_at = time.monotonic() + TRIM_SECONDS
-        self._thread = threading.Thread(target=self._run, name="veena-store-writer", daemon=True)
+        self._thread: WatchedThread | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = self._supervisor.thread("veena-store-writer", self._run, is_vital=True)
 
     # --- from other threads ---
 
@@ -161,10 +169,14 @@ class Writer:
                     " slow for what is published here"
                 )
                 ticket.writes, ticket.size = [write for write in writes if isinstance(write, STATE)], 0
-            self._waiting.append(ticket)
-            self._waiting_bytes += ticket.size
-            self._waiting_notes += ticket.notes
-            self._changed.notify()
+            ended = self._ended
+            if ended is None:
+                self._waiting.append(ticket)
+                self._waiting_bytes += ticket.size
+                self._waiting_notes += ticket.notes
+                self._changed.notify()
+        if ended is not None:
+            self._tell([StoreFailed(number, ended)])
 
     def record(self, records: Sequence[Record]) -> None:
         with self._changed:
@@ -205,8 +217,8 @@ class Writer:
         with self._changed:
             self._is_closing = True
             self._changed.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self._thread is not None:
+            self._thread.end()
 
     @property
     def waiting(self) -> int:
@@ -215,6 +227,23 @@ class Writer:
     # --- the thread ---
 
     def _run(self) -> None:
+        try:
+            self._write_on()
+        except BaseException as error:
+            self._end(error)
+            raise
+
+    def _end(self, error: BaseException) -> None:
+        """Nothing is written any more: say so to all who wait, and to all who come."""
+        reason = f"the thread that writes was ended by {shown(error)}: start the broker again"
+        with self._changed:
+            self._dead = self._ended = reason
+            waiting, self._waiting = self._waiting, []
+        with suppress(Exception):  # they may be what has failed
+            self._set_trouble(reason)
+            self._tell([StoreFailed(ticket.number, reason) for ticket in waiting])
+
+    def _write_on(self) -> None:
         while True:
             with self._changed:
                 while not self._is_due():
@@ -436,7 +465,7 @@ class Writer:
                 self._trim_at = 0.0
             self._connection.execute("COMMIT")
             self.used_bytes = used_bytes(self._connection)
-        except sqlite3.Error as error:
+        except Exception as error:  # the thread must live on: it is tried again
             self._standing.lost.update(lost)
             self._failed(error)
             self._trim_at = time.monotonic() + RETRY_SECONDS

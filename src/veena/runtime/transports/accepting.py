@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from veena.runtime.supervision import once
 from veena.runtime.transports.strangers import Stranger, Strangers
 
 #: Connections that wait to be accepted.
@@ -94,7 +95,7 @@ class Acceptor:
         if stranger.is_over:
             connection.close()
             return
-        task = self._loop.create_task(self._greet(connection, stranger))
+        task = once("the greeting of a connection", self._greet(connection, stranger))
         self._greeting.add(task)
         task.add_done_callback(self._greeting.discard)
 

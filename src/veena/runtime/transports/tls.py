@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from veena.errors import ConfigError
+from veena.runtime.transports.secret_files import check_secret
 
 #: Whether who connects has to show a certificate: mutual TLS is "required".
 AskClients = Literal["none", "optional", "required"]
@@ -53,6 +54,7 @@ def client_context(
 
 def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     """What is shown to others from now on; raise ConfigError and go on with the former where it cannot be used."""
+    check_secret(key)
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:

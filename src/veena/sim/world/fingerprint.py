@@ -74,6 +74,7 @@ INPUT_CODES: dict[type[Input], int] = {
     explain_boundary.Trace: 29,
     explain_boundary.Denied: 30,
     clients.RightsChanged: 31,
+    boundary.ReadFailed: 32,
 }
 
 #: From 128 on, so that no effect has the code of an input.

@@ -38,6 +38,7 @@ from veena.core.durable.subscription import Durable, DurableObserver, Key, remem
 from veena.core.interest.constraint import SUBSCRIBED, create_engine, keyed_want, make_want, unreadable
 from veena.core.messages.addresses import INTERNAL, broker_id, everybody_id
 from veena.core.messages.kinds import (
+    MAX_VERSION,
     Backlog,
     Deleted,
     Gather,
@@ -293,7 +294,7 @@ class Standbys(DurableObserver):
 
     def _stand_in(self, record: _Record, now_ns: int) -> bool:
         """Be its home, unless it is here, or went from here to a later one; False when there is no room for it."""
-        version = record.version + 1 + self._host[-1]
+        version = min(record.version + 1 + self._host[-1], MAX_VERSION)
         if any(each.is_here or each.version >= version for each in self._durables.named(record.key)):
             return True
         given = Subscribe(0, 1, record.engine, record.constraint, record.scope, durable=record.name)
