@@ -46,6 +46,7 @@ from veena.core.wire.client import (
     TellDropped,
     TellRedirect,
     TellRefused,
+    TellState,
     TellUnanswered,
     TellWanted,
 )
@@ -403,6 +404,17 @@ class Session:
             found.is_caught_up, found.silent, found.gone_ns = True, frame.silent, frame.gone_ns
             found.changed()
 
+    def _heard_state(self, frame: TellState) -> None:
+        found = self.subscriptions.get(frame.subscription)
+        if found is not None:
+            found.suspension = None if frame.why is RefusalCode.BYE else refusal(frame.why, frame.reason)
+            found.missed = frame.missed
+            found.changed()
+            if frame.why is RefusalCode.BYE:
+                logger.warning("%d events were not kept for %r", frame.missed, found)
+            else:
+                logger.warning("%s", frame.reason)
+
     def _heard_refused(self, frame: TellRefused) -> None:
         found = self.subscriptions.pop(frame.number, None)
         if found is None:
@@ -487,6 +499,7 @@ _HANDLERS: dict[type[Frame], Callable[[Session, Any], None]] = {
     TellRefused: Session._heard_refused,
     TellDropped: Session._heard_dropped,
     TellCaughtUp: Session._heard_caught_up,
+    TellState: Session._heard_state,
     Pause: lambda session, frame: session.outbox.pause(frame.reason),
     Resume: lambda session, frame: session.outbox.resume(),
     TellUnanswered: lambda session, frame: session.questions.hear_unanswered(frame),

@@ -76,6 +76,10 @@ class Subscription:
         self.gone_ns = 0
         #: Events that never came because the application did not take them in time.
         self.dropped = 0
+        #: Why no more is kept for a durable subscription at the moment, with a code and a remedy; None while more is.
+        self.suspension: VeenaError | None = None
+        #: Events for it that were never kept, because its user had too much kept already.
+        self.missed = 0
         #: Up to which level brokers have acknowledged it; 0 before any has.
         self.state = 0
         #: Where a durable subscription was kept last.
@@ -112,6 +116,11 @@ class Subscription:
     def is_active(self) -> bool:
         """Whether every broker in its scope that matters knows of it."""
         return self.state >= self.scope
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its broker keeps no more for it at the moment: `suspension` says why."""
+        return self.suspension is not None
 
     @property
     def waiting(self) -> int:

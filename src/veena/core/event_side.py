@@ -26,7 +26,7 @@ from veena.core.delivery.in_flight import Flight
 from veena.core.delivery.match_cache import Decisions
 from veena.core.delivery.session_queue import Outlet, OutletStatistics
 from veena.core.durable.failover.service import Standing
-from veena.core.durable.registry import DurableStatistics
+from veena.core.durable.statistics import DurableStatistics
 from veena.core.explain.query import Explainer
 from veena.core.interest.service import Profiles
 from veena.core.links.link import Link

@@ -8,7 +8,7 @@ from veena.address import Address
 from veena.core.delivery.delivery import EndStatistics
 from veena.core.delivery.session_queue import OutletStatistics
 from veena.core.discovery.service import DiscoveryStatistics
-from veena.core.durable.registry import DurableStatistics
+from veena.core.durable.statistics import DurableStatistics
 from veena.core.interest.service import ProfileStatistics
 from veena.core.links.link import LinkStatistics
 from veena.core.publishing.log import OriginStatistics

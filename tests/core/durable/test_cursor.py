@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from veena.core.durable.cursor import WINDOW, Inbox, Reader
+from veena.core.durable.cursor import MARK_BYTES, MARKS, WINDOW, Inbox, Meter, Reader
 from veena.core.wire.event_id import EventKey
 
 STREAM = ("p", 1, 4)
@@ -136,3 +136,18 @@ def test_what_an_application_may_have_got_under_another_incarnation() -> None:
     assert not reader.may_have_got(((("p", 4, 1), (7, 0)),)), "another lane"
     reader.presents(had, frozenset(), False)
     assert not reader.may_have_got((first,)), "its library acknowledges, and shows all that it got"
+
+
+@given(st.lists(st.tuples(st.integers(1, 200_000), st.integers(0, 3)), max_size=60))
+def test_a_meter_says_what_is_kept_from_the_cursor_on(steps: list[tuple[int, int]]) -> None:
+    """FLT-09: never too little, and by less than one mark too much; nothing where the inbox is empty."""
+    meter, sizes, cursor, freed = Meter(), [], 0, 0
+    for size, read in steps:
+        sizes.append(size)
+        meter.add(len(sizes) - 1, size)
+        cursor = min(cursor + read, len(sizes))
+        freed += meter.release(cursor, len(sizes))
+        kept = sum(sizes[cursor:])
+        assert meter.bytes == sum(sizes) - freed
+        assert kept <= meter.bytes < kept + max(MARK_BYTES, sum(sizes) // MARKS) + max(sizes)
+        assert kept or not meter.bytes

@@ -213,3 +213,26 @@ def test_places_of_quiet_streams_are_forgotten_after_their_time(tmp_path: Path) 
         found = desk.store.load(NOBODY)
         assert found.had == {("bob", 1, 3): (1, 1)}
         assert found.skips == {}
+
+
+def test_a_subscription_that_nobody_reads_holds_its_own_events_and_no_others(tmp_path: Path) -> None:
+    """FLT-05, FLT-09: what lies between them goes; they go when they are acknowledged, before or after a restart."""
+    options = {"retention": Retention(age_ns=0)}
+    with Desk(tmp_path, **options) as desk:
+        desk.stored(DURABLE, Reached(1, 0), *(entry(at, inboxes=(1,) if at % 5 == 0 else ()) for at in range(20)))
+        desk.trimmed()
+        assert desk.offsets() == desk.offsets(inbox=1) == [0, 5, 10, 15]
+        assert desk.read(0).begins_ns > entry(19).accepted_ns, "of what was published nothing is left"
+        desk.stored(Reached(1, 6), *(entry(at) for at in range(20, 23)))
+        desk.trimmed()
+        assert desk.offsets() == [10, 15]
+    with Desk(tmp_path, **options) as desk:
+        assert [each.offset for each in desk.store.load(NOBODY).entries] == [10, 15]
+        desk.stored(Reached(1, 15))
+        desk.trimmed()
+        assert desk.offsets() == [15]
+        desk.stored(Forgotten(1))
+        desk.trimmed()
+        assert desk.offsets() == []
+        assert desk.store.load(NOBODY).next_offset == 23
+        assert desk.store.check() == []

@@ -157,6 +157,7 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
         "subscriptions": broker["profiles"]["subscriptions"],
         "over_quota": broker["profiles"].get("over_quota", 0),
         "durable": broker["durables"]["durables"],
+        "kept": broker["durables"].get("users", []),
         "profiles": broker["profiles"]["rows"],
         "told": broker["profiles"].get("climbing", []),
         "links": sum(link["state"] == "open" for link in links),
@@ -246,6 +247,13 @@ def _say_troubles(rows: list[dict[str, Any]]) -> None:
         elif row.get("parts_ended"):
             times, last = row["parts_ended"], row["last_failure"]
             print(f"{row['address']}: threads or tasks ended and run again: {times}, last {last}", file=sys.stderr)
+        for user in (each for each in row.get("kept", ()) if each["suspended"]):
+            print(
+                f"{row['address']}: user {user['user']} has its share of the store: {_bytes(user['kept_bytes'])} of"
+                f" {_bytes(user['share_bytes'])} wait for its durable subscriptions, {user['suspended']} of these are"
+                f" suspended, {user['missed']} events were not kept",
+                file=sys.stderr,
+            )
 
 
 def _drawn(console: Console, rows: list[dict[str, Any]], rates: dict[str, dict[str, float]]) -> Group:

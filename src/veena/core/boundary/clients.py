@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veena.address import Unit
+from veena.core.boundary.user_shares import UserShares
 from veena.core.wire.event import EventFrame
 from veena.errors import RefusalCode
 
@@ -71,7 +72,7 @@ class RightsChanged:
     session: int
 
 
-ServiceInput = SessionClogged | SessionClear | AskWanted | Unwatch | Request | RightsChanged
+ServiceInput = SessionClogged | SessionClear | AskWanted | Unwatch | Request | RightsChanged | UserShares
 
 
 # --- effects ---
@@ -139,4 +140,16 @@ class CaughtUp:
     gone_ns: int = 0
 
 
-ServiceEffect = Pause | Resume | Dropped | CloseSession | Wanted | Unanswered | CaughtUp
+@dataclass(frozen=True, slots=True)
+class SubscriptionState:
+    """Whether a subscription is suspended: `why` and `reason` say so. While a durable one is, nothing is kept for it;
+    of the events for it so many were not kept, in all."""
+
+    session: int
+    subscription: int
+    missed: int
+    why: RefusalCode | None = None
+    reason: str = ""
+
+
+ServiceEffect = Pause | Resume | Dropped | CloseSession | Wanted | Unanswered | CaughtUp | SubscriptionState

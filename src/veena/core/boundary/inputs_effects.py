@@ -133,6 +133,8 @@ class ClientUp:
     reachable: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
     slow: Literal["drop", "disconnect"] = "drop"
+    #: Whose shares of this broker it uses (`user_shares`); empty for the client itself.
+    user: str = ""
 
     def __post_init__(self) -> None:
         if self.slow not in ("drop", "disconnect"):

@@ -129,6 +129,10 @@ class Registered:
     to: Address | None = None
     #: One more inbox, which nobody reads (`durable.handover`); 0 for none.
     aside: int = 0
+    #: The user to whom what is kept for it is charged (`durable.charges`).
+    owner: str = ""
+    #: Events for it that were not kept, because that was too much.
+    missed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ The invariant: cursor <= every open offset < front <= end, and no reader is beyo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,51 @@ from veena.core.wire.event_id import EventKey, Place, Stream
 WINDOW = 1024
 #: Events beside these that were handed back, because nobody who is there may have them (`group_denials`).
 MAX_PARKED = 4096
+#: What the store takes for a kept event beside its bytes.
+ENTRY_BYTES = 160
+#: A mark of a meter is so many bytes, or such a part of all that it counts, after the one before.
+MARK_BYTES = 64 << 10
+MARKS = 256
+
+
+class Meter:
+    """How many bytes are kept for one inbox.
+
+    The disk keeps everything from the cursor on, so an event is counted until the cursor has passed it, acknowledged or
+    not. A mark every so many bytes says how much was before it: the count is too high by less than a mark's bytes, and
+    right where the inbox is empty.
+    """
+
+    __slots__ = ("_marks", "_total")
+
+    def __init__(self) -> None:
+        self._total = 0
+        #: (offset, bytes of everything before it), ascending; what is before the first one is kept no more.
+        self._marks: deque[tuple[int, int]] = deque()
+
+    @property
+    def bytes(self) -> int:
+        return self._total - self._marks[0][1] if self._marks else 0
+
+    def add(self, offset: int, size: int) -> None:
+        """An event is kept."""
+        marks, total = self._marks, self._total
+        if not marks or total - marks[-1][1] >= max(MARK_BYTES, (total - marks[0][1]) // MARKS):
+            marks.append((offset, total))
+        self._total += size
+
+    def release(self, cursor: int, end: int) -> int:
+        """What is below the cursor is kept no more; how many bytes that frees."""
+        marks = self._marks
+        if not marks:
+            return 0
+        before = marks[0][1]
+        if cursor >= end:
+            marks.clear()
+            return self._total - before
+        while len(marks) > 1 and marks[1][0] <= cursor:
+            marks.popleft()
+        return marks[0][1] - before
 
 
 @dataclass(slots=True)
@@ -83,7 +129,9 @@ class Reader:
 class Inbox:
     """One inbox; `number` is what entries of the log name it by."""
 
-    __slots__ = ("by_key", "end", "floor", "front", "is_closed", "number", "open", "parked", "shown", "stored")
+    __slots__ = (
+        "by_key", "end", "floor", "front", "is_closed", "meter", "number", "open", "parked", "shown", "stored"
+    )  # fmt: skip
 
     def __init__(self, number: int, cursor: int, end: int) -> None:
         self.number = number
@@ -101,6 +149,7 @@ class Inbox:
         self.is_closed = False
         #: Entries up to these places came, or will come, by another inbox.
         self.floor: dict[Stream, Place] = {}
+        self.meter = Meter()
 
     @property
     def cursor(self) -> int:

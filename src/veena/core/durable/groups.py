@@ -33,6 +33,7 @@ from veena.address import Address, Unit
 from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientRefused, Deliver, Effect, Subscribe
 from veena.core.boundary.session_id import is_clients
 from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.boundary.user_shares import UserTable
 from veena.core.durable.group_denials import Denials, Member
 from veena.core.durable.home_registry import OtherHomes
 from veena.core.durable.registry import Durables
@@ -131,6 +132,7 @@ class Shared(DurableObserver):
         is_ready: Callable[[int], bool],
         new_version: Callable[[int], int],
         bury: Bury,
+        users: UserTable,
         now_ns: int,
     ) -> None:
         self._host = host
@@ -139,6 +141,7 @@ class Shared(DurableObserver):
         self._post = post
         self._effects = effects
         self._bury = bury
+        self._users = users
         self._elsewhere = elsewhere
         self._is_ready = is_ready
         self._new_version = new_version
@@ -219,6 +222,7 @@ class Shared(DurableObserver):
             False,
             now_ns,
             was_accepted=member.was_known or member.was_promised,
+            owner=self._users.of(member.session, member.group),
         )
         self._enter(durable, session)
 
@@ -511,6 +515,14 @@ class Shared(DurableObserver):
             for number, member in self._members.items():
                 if member.group == durable.client_id:
                     self._join(number, member, now_ns)
+
+    def on_suspension(self, durable: Durable) -> None:
+        """Members here are told whether more is kept for their group."""
+        group = self._groups.get(durable.client_id)
+        for address, number in () if group is None else group.members:
+            if address == self._host:
+                found = self._members[number]
+                self._effects.append(self._durables.charges.state_now(durable, found.session, found.subscription))
 
     # --- time ---
 

@@ -335,6 +335,7 @@ class Roaming(DurableObserver):
             inbox.parked.clear()
             inbox.front = max(reached, start)
             self._ledger.write(Reached(inbox.number, inbox.front))
+            self._durables.charges.settle(durable)
             self._pump(durable)
 
         self._reader.read(start, READ_BATCH, found, inbox=inbox.number)

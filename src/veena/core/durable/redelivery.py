@@ -54,6 +54,7 @@ class Handing:
         records: Records,
         observers: list[DurableObserver],
         on_emptied: Callable[[Durable, Inbox], None],
+        settle: Callable[[Durable], None],
     ) -> None:
         self._ledger = ledger
         self._log = log
@@ -64,6 +65,8 @@ class Handing:
         self._observers = observers
         #: Called when an inbox is read to its end and will be used no more.
         self._on_emptied = on_emptied
+        #: Called when more of a subscription was read (`charges`).
+        self._settle = settle
         self._dirty: dict[int, Durable] = {}
         self._write_at_ns: int | None = None
         #: Subscriptions that wait for their past and were read to since this was looked at last.
@@ -203,6 +206,8 @@ class Handing:
                 self._read(durable, reader, inbox)
         if durable.is_passing:
             self._passing[durable.number] = durable
+        else:
+            self._settle(durable)
         while len(durable.inboxes) > 1 and durable.is_here and _is_empty(durable, durable.inboxes[0]):
             self._on_emptied(durable, durable.inboxes.pop(0))
 

@@ -15,7 +15,6 @@ was acknowledged is not handed over again, except after a crash of this broker, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from veena.core.boundary.inputs_effects import (
@@ -31,11 +30,23 @@ from veena.core.boundary.inputs_effects import (
 from veena.core.boundary.session_id import SessionId, brokers_session, durable_number, is_clients
 from veena.core.boundary.stored import STANDBY, Disk, Entry, Forgotten, Reached
 from veena.core.boundary.tickets import Ledger, LogReader
+from veena.core.boundary.user_shares import UserTable, user_of_client
 from veena.core.delivery.session_queue import Outlet
+from veena.core.durable.charges import Charges
 from veena.core.durable.cursor import Inbox, Reader
 from veena.core.durable.home_registry import Homes
 from veena.core.durable.redelivery import Handing
-from veena.core.durable.subscription import MAX_REMEMBERED, Durable, DurableObserver, Key, State, remember, restored
+from veena.core.durable.statistics import DurableStatistics
+from veena.core.durable.subscription import (
+    MAX_REMEMBERED,
+    Durable,
+    DurableObserver,
+    Key,
+    State,
+    remember,
+    restored,
+    size_of,
+)
 from veena.core.interest.constraint import Want
 from veena.core.interest.service import Profiles
 from veena.core.messages.addresses import INTERNAL
@@ -71,6 +82,7 @@ class Durables:
         was_handed: Callable[[tuple[Stream, Place], int], bool],
         effects: list[Effect],
         disk: Disk,
+        users: UserTable,
         now_ns: int,
     ) -> None:
         self._profiles = profiles
@@ -90,9 +102,12 @@ class Durables:
         self._was_handed = was_handed
         #: Whom to tell, in this order; `event_side` fills it, when all of them exist.
         self.observers: list[DurableObserver] = []
+        self._users = users
+        self.charges = Charges(users, self._tell_state, self.save)
         self.handing = Handing(
-            ledger, reader, effects, outlet, profiles.clients, profiles.records, self.observers, self._emptied
-        )
+            ledger, reader, effects, outlet, profiles.clients, profiles.records, self.observers, self._emptied,
+            self.charges.settle,
+        )  # fmt: skip
         self._kept = 0
         entries: dict[int, list[Entry]] = {}
         for entry in disk.entries:
@@ -107,10 +122,18 @@ class Durables:
     # --- coming and going ---
 
     def subscribe(
-        self, given: Subscribe, client_id: str, version: int, is_elsewhere: bool, now_ns: int, *, was_accepted: bool
+        self,
+        given: Subscribe,
+        client_id: str,
+        version: int,
+        is_elsewhere: bool,
+        now_ns: int,
+        *,
+        was_accepted: bool,
+        owner: str = "",
     ) -> Durable:
         """Attach a session to a durable subscription, which is made if it is not here; for one that was accepted before
-        no quota holds."""
+        no quota holds. It is charged to its reader's user, or to the owner that is given."""
         is_passing = not given.durable
         name = given.durable or f"~past/{given.session}/{given.subscription}"
         if not 0 < len(name) <= MAX_NAME or not name.isprintable() or (name.startswith(INTERNAL) and not is_passing):
@@ -119,8 +142,11 @@ class Durables:
             raise LocalProtocolError(f"subscription {given.subscription} of {client_id}: the number is in use")
         durable = self.here.get((client_id, name))
         if durable is None:
-            durable = self._make(given, (client_id, name), version, is_elsewhere, was_accepted, now_ns)
+            owner = owner or self._users.of(given.session, client_id)
+            durable = self._make(given, (client_id, name), version, is_elsewhere, was_accepted, owner, now_ns)
         else:
+            if is_clients(given.session):
+                self.charges.give_to(durable, self._users.of(given.session, client_id))
             if (durable.engine, durable.constraint, durable.scope) != (given.engine, given.constraint, given.scope):
                 self._replace(durable, given, now_ns)
             durable.version = version
@@ -133,22 +159,34 @@ class Durables:
         self._by_session.setdefault(given.session, {})[given.subscription] = None
         if durable.level:
             self._effects.append(Active(given.session, given.subscription, durable.level))
+        told = self.charges.state(durable, given.session, given.subscription) if is_clients(given.session) else None
+        self._effects += [] if told is None else [told]
         self.handing.pump(durable)
         return durable
 
     def _make(
-        self, given: Subscribe, key: Key, version: int, is_elsewhere: bool, was_accepted: bool, now_ns: int
+        self,
+        given: Subscribe,
+        key: Key,
+        version: int,
+        is_elsewhere: bool,
+        was_accepted: bool,
+        owner: str,
+        now_ns: int,
     ) -> Durable:
         if len(self.all) >= MAX_DURABLES:
             reason = f"this broker keeps {MAX_DURABLES} durable subscriptions already: try another one"
             raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
+        refused = None if was_accepted or not given.durable else self.charges.why_not_another(owner)
+        if refused is not None:
+            raise LocalProtocolError(refused, code=RefusalCode.LIMIT)
         start = self._log.next_offset
         numbers = [self.new_number(), self.new_number()] if is_elsewhere else [self.new_number()]
         durable = Durable(
             numbers[-1], *key, given.engine, given.constraint, given.scope, version,
             State.ARRIVING if is_elsewhere else State.HOME, [Inbox(number, start, start) for number in numbers],
         )  # fmt: skip
-        durable.is_passing, durable.made = not given.durable, version
+        durable.is_passing, durable.made, durable.owner = not given.durable, version, owner
         self._add(durable, was_accepted, now_ns)
         for number in numbers if given.durable else ():
             self._ledger.write(Reached(number, start))
@@ -156,7 +194,7 @@ class Durables:
 
     def stand_in(self, given: Subscribe, key: Key, version: int, now_ns: int) -> Durable:
         """Be the home of a subscription in place of one that is out of reach (`standby`); nobody reads it yet."""
-        durable = self._make(given, key, version, True, True, now_ns)
+        durable = self._make(given, key, version, True, True, user_of_client(key[0]), now_ns)
         self.save(durable)
         return durable
 
@@ -185,6 +223,8 @@ class Durables:
         self._named.setdefault(durable.key, {})[durable.number] = durable
         for inbox in durable.inboxes:
             self._by_inbox[inbox.number] = durable
+        if not durable.is_passing:
+            self.charges.enter(durable)
         if durable.is_here:
             self.here[durable.key] = durable
             if not durable.is_passing:
@@ -251,6 +291,7 @@ class Durables:
             del self._by_inbox[inbox.number]
         self.handing.forget(durable)
         if not is_passing:
+            self.charges.remove(durable, was_here)
             self._ledger.write(Forgotten(durable.number))
             for each in self.observers:
                 each.on_removed(durable)
@@ -265,6 +306,7 @@ class Durables:
             if is_clients(session):
                 self._effects.append(ClientRefused(session, subscription, RefusalCode.MOVED, reason))
         del self.here[durable.key]
+        self.charges.left(durable)
         self._profiles.moved(durable.session, now_ns)
         self._homes.leave(durable, now_ns)
 
@@ -285,6 +327,8 @@ class Durables:
                 remember(durable.sent_keys, key, None)
                 for each in self.observers:
                     each.on_straggler(durable, frame, now_ns)
+        size = size_of(frame)
+        kept = [durable for durable in kept if self.charges.has_room(durable, size)]
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         # A straggler from a former home may have gone before it.
         overtaken = [
@@ -301,7 +345,7 @@ class Durables:
         """Put an event into the log for these; who is to be handed it at once."""
         if not kept:
             return []
-        key = first_key(frame)
+        key, size = first_key(frame), size_of(frame)
         offset = self._log.keep(frame, tuple(durable.number for durable in kept), now_ns)
         self._tell_kept(kept, frame, now_ns)
         self._kept += len(kept)
@@ -310,6 +354,7 @@ class Durables:
         for durable in kept:
             inbox = durable.live
             before, inbox.end = inbox.end, offset + 1
+            self.charges.kept(durable, inbox, offset, size)
             durable.last[stream] = max(place, durable.last.pop(stream, place))
             if len(durable.last) > MAX_REMEMBERED:
                 del durable.last[next(iter(durable.last))]
@@ -348,12 +393,15 @@ class Durables:
         else:
             inbox, last = durable.live, durable.last
             before = max(inbox.floor.get(stream, (-1, -1)), durable.moved_last.get(stream, (-1, -1)))
+        if not self.charges.has_room_for_moved(durable, size_of(frame)):
+            return
         if place <= max(before, last.get(stream, (-1, -1))):
             frame = frame.late_copy()
         if durable.state is not State.ARRIVING:
             remember(durable.live_keys, key, frame.late)
         last[stream] = max(place, last.get(stream, place))
         inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
+        self.charges.kept(durable, inbox, inbox.end - 1, size_of(frame))
         self._tell_kept([durable], frame, now_ns)
 
     def is_known(self, durable: Durable, frame: EventFrame) -> bool:
@@ -395,6 +443,7 @@ class Durables:
             self.save(durable)
             self._ledger.write(Reached(durable.aside.number, durable.aside.front))
         durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
+        self.charges.kept(durable, durable.aside, durable.aside.end - 1, size_of(frame))
         self._tell_kept([durable], frame, now_ns)
         return durable.aside.end - 1
 
@@ -402,6 +451,7 @@ class Durables:
         """What is below and at this offset was looked at."""
         assert durable.aside is not None
         durable.aside.pass_over(offset)
+        self.charges.settle(durable)
         self._ledger.write(Reached(durable.aside.number, offset + 1))
 
     def close_moved(self, durable: Durable, floor: dict[Stream, Place]) -> None:
@@ -467,6 +517,13 @@ class Durables:
         for subscription in self._by_session.get(session, {}):
             self.handing.pump(self._readers[session, subscription])
 
+    def _tell_state(self, durable: Durable) -> None:
+        """A subscription is suspended, or goes on: who reads it is told."""
+        for session, subscription in filter(lambda key: is_clients(key[0]), durable.readers):
+            self._effects.append(self.charges.state_now(durable, session, subscription))
+        for each in self.observers:
+            each.on_suspension(durable)
+
     # --- what others say ---
 
     def active(self, found: Iterable[Active], now_ns: int) -> list[Active]:
@@ -489,6 +546,7 @@ class Durables:
         return self._profiles.clients.want(durable.session, durable.subscription)
 
     def statistics(self) -> DurableStatistics:
+        suspended, users = self.charges.statistics()
         return DurableStatistics(
             len(self.all),
             len(self._readers),
@@ -498,10 +556,15 @@ class Durables:
             self.handing.acknowledged,
             self.handing.expired,
             self.handing.denied,
+            kept_bytes=self.charges.bytes,
+            suspended=suspended,
+            missed=self.charges.missed,
+            users=users,
         )
 
     def check(self) -> None:
         assert self.observers, "somebody has to forward what comes for those that left"
+        self.charges.check()
         assert len(self.here) == sum(durable.is_here for durable in self.all.values())
         assert len(self._readers) == sum(len(durable.readers) for durable in self.all.values())
         for durable in self.all.values():
@@ -509,21 +572,3 @@ class Durables:
             for inbox in durable.inboxes:
                 inbox.check()
                 assert self._by_inbox[inbox.number] is durable
-
-
-@dataclass(frozen=True, slots=True)
-class DurableStatistics:
-    """What the durable subscriptions of a broker say of themselves."""
-
-    durables: int
-    attached: int
-    kept: int
-    handed_over: int
-    redelivered: int
-    acknowledged: int
-    expired: int
-    #: Passed over, because the owner may not read it; acknowledged events include these.
-    denied: int = 0
-    #: Of groups: given back by members that may not read it, and events that no member there may read.
-    handed_back: int = 0
-    parked: int = 0

@@ -13,8 +13,9 @@ from typing import TypeVar
 from veena.address import Address
 from veena.core.boundary.session_id import SessionId, durable_session
 from veena.core.boundary.stored import Disk, Entry, Registered
+from veena.core.boundary.user_shares import user_of_client
 from veena.core.delivery.inherited import Estate
-from veena.core.durable.cursor import Inbox, Reader
+from veena.core.durable.cursor import ENTRY_BYTES, Inbox, Reader
 from veena.core.messages.kinds import Deleted
 from veena.core.wire.event import EventFrame
 from veena.core.wire.event_id import EventKey, Place, Stream, first_key, ids_of, stream_of
@@ -102,6 +103,12 @@ class Durable:
     was_full: bool = False
     #: How far its readers are told that it is acknowledged (`home_registry`).
     level: int = 0
+    #: The user to whom what is kept is charged; bytes of that (`charges`).
+    owner: str = ""
+    charged: int = 0
+    #: Nothing more is kept, because its owner has its share of the store; events for it that were not kept, in all.
+    is_suspended: bool = False
+    missed: int = 0
 
     @property
     def session(self) -> SessionId:
@@ -127,6 +134,10 @@ class Durable:
 
     def inbox(self, number: int) -> Inbox:
         return next(inbox for inbox in self.inboxes if inbox.number == number)
+
+    def all_inboxes(self) -> list[Inbox]:
+        """Also the one that nobody reads."""
+        return self.inboxes if self.aside is None else [*self.inboxes, self.aside]
 
     @property
     def is_read(self) -> bool:
@@ -176,6 +187,8 @@ class Durable:
             self.state.value,
             self.to,
             0 if self.aside is None else self.aside.number,
+            self.owner,
+            self.missed,
         )
 
 
@@ -196,6 +209,9 @@ class DurableObserver:
 
     def on_forgotten(self, durable: Durable, now_ns: int) -> None:
         """Its client is about to end a subscription for good."""
+
+    def on_suspension(self, durable: Durable) -> None:
+        """More is not kept for a subscription, or is kept again."""
 
     def on_removed(self, durable: Durable) -> None:
         """A subscription has ended here."""
@@ -220,6 +236,11 @@ class DurableObserver:
 
     def on_group_event(self, session: int, frame: EventFrame, now_ns: int) -> None:
         """An event is handed to a session of the broker's own, which reads for a group."""
+
+
+def size_of(frame: EventFrame) -> int:
+    """How many bytes a kept event takes."""
+    return len(frame.tail) + ENTRY_BYTES
 
 
 def remember(keys: dict[EventKey, Mark], key: EventKey, mark: Mark) -> None:
@@ -247,8 +268,13 @@ def restored(found: Registered, disk: Disk, entries: dict[int, list[Entry]]) -> 
         found.number, found.client_id, found.name, found.engine, found.constraint, found.scope, found.version,
         state, inboxes, found.to,
     )  # fmt: skip
+    durable.owner, durable.missed = found.owner or user_of_client(found.client_id), found.missed
     if found.aside:
         durable.aside = inbox_of(found.aside)
+    for inbox in durable.all_inboxes():
+        for entry in entries.get(inbox.number, ()):
+            if entry.offset >= inbox.cursor:
+                inbox.meter.add(entry.offset, size_of(entry.frame))
     for entry in entries.get(durable.number, ()):
         stream, place = stream_of(entry.frame), (entry.frame.timestamp, entry.frame.sequence)
         durable.last[stream] = max(place, durable.last.get(stream, place))

@@ -32,13 +32,15 @@ from veena.core.boundary.session_id import durable_number, is_brokers, is_client
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Disk, Entry
 from veena.core.boundary.tickets import Ledger, LogReader
+from veena.core.boundary.user_shares import UserShares, UserTable
 from veena.core.delivery.delivery import Ends
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.groups import Shared, group_id
 from veena.core.durable.handover import Roaming
 from veena.core.durable.home_registry import OtherHomes
-from veena.core.durable.registry import Durables, DurableStatistics
+from veena.core.durable.registry import Durables
 from veena.core.durable.replay import Pasts
+from veena.core.durable.statistics import DurableStatistics
 from veena.core.interest.constraint import make_want
 from veena.core.interest.service import Profiles
 from veena.core.messages.addresses import MARK, place_of
@@ -51,6 +53,9 @@ from veena.core.wire.trace_facts import What
 from veena.errors import InvalidConstraint, LocalProtocolError
 from veena.event import Event
 from veena.matching.base.engine import Constraint
+
+#: Why an event is not kept for a durable subscription.
+SUSPENDED = "the durable subscription is suspended: its owner has its share of the store"
 
 
 class Sessions:
@@ -85,7 +90,10 @@ class Sessions:
         self._effects = effects
         self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted)
         self.post = Post(host, origin)
-        self.durables = Durables(profiles, ledger, origin, reader, outlet, ends.was_handed, effects, disk, now_ns)
+        self.users = UserTable()
+        self.durables = Durables(
+            profiles, ledger, origin, reader, outlet, ends.was_handed, effects, disk, self.users, now_ns
+        )
         self.elsewhere = OtherHomes(profiles.interest, host)
         self.roaming = Roaming(host, settings, self.durables, self.elsewhere, self.post, ledger, reader, disk, now_ns)
         self.pasts = Pasts(
@@ -94,7 +102,7 @@ class Sessions:
         )  # fmt: skip
         self.shared = Shared(
             host, settings, self.durables, self.post, effects, self.elsewhere,
-            profiles.is_ready, origin.new_incarnation, origin.bury, now_ns,
+            profiles.is_ready, origin.new_incarnation, origin.bury, self.users, now_ns,
         )  # fmt: skip
         outlet.on_clear.append(self.durables.cleared)
 
@@ -104,8 +112,12 @@ class Sessions:
             **dict.fromkeys(inputs, self.client),
             Request: self._request,
             Denied: self._denied,
+            UserShares: self._set_shares,
             RightsChanged: lambda given, now_ns: self.shared.rights_changed(given.session, now_ns),
         }
+
+    def _set_shares(self, given: UserShares, now_ns: int) -> None:
+        self.users.shares = given
 
     def _denied(self, given: Denied, now_ns: int) -> None:
         """A client was not given an event: a group has it for another member, what is kept for one owner passes on."""
@@ -167,11 +179,13 @@ class Sessions:
             self.shared.closed(given.session, now_ns)
             self.requests.detach(given.session)
             self._publishers.farewell(given.session)
+            self.users.left(given.session)
             self._before.detach(given.session)
             self._outlet.detach(given.session, now_ns)
         refused = self._profiles.client(given, now_ns, was_accepted)
         self._effects += refused
         if isinstance(given, ClientUp) and not refused:
+            self.users.came(given.session, given.user or given.client_id)
             reply_to = self.requests.attach(given.session)
             self._publishers.welcome(given.session, given.client_id, reply_to, now_ns)
             self._ends.attach(given.session, given.had, given.skips)
@@ -226,6 +240,7 @@ class Sessions:
 
     def flush(self, now_ns: int) -> bool:
         """Subscriptions that have all of their past are ordinary ones from now on; whether there are any."""
+        self.durables.charges.flush(now_ns)
         passing = self.durables.handing.take_passing()
         for durable in passing:
             is_there = durable.number in self.durables.all and durable.is_passing
@@ -266,7 +281,9 @@ class Sessions:
         records = self._records
         for session in sessions:
             durable = self.durables.all.get(durable_number(session))
-            if frame.reliable and durable is not None and durable.is_here:
+            if frame.reliable and durable is not None and durable.is_suspended:
+                records.note(frame, What.DROPPED, now_ns, session=session, text=SUSPENDED)
+            elif frame.reliable and durable is not None and durable.is_here:
                 records.note_kept(frame, session, durable.name, now_ns)
             elif not frame.reliable and durable is not None and not any(each in durable.readers for each in handed):
                 text = "best effort: the client was not there, or did not read"
@@ -278,13 +295,14 @@ class Sessions:
 
     def tick(self, now_ns: int) -> None:
         self.durables.handing.tick(now_ns)
+        self.durables.charges.tick(now_ns)
         self.roaming.tick(now_ns)
         self.pasts.tick(now_ns)
         self.shared.tick(now_ns)
         self.requests.tick(now_ns)
 
     def next_wakeup(self) -> int | None:
-        parts = (self.durables.handing, self.roaming, self.pasts, self.shared, self.requests)
+        parts = (self.durables.handing, self.durables.charges, self.roaming, self.pasts, self.shared, self.requests)
         due = [part.next_wakeup() for part in parts]
         return min((time for time in due if time is not None), default=None)
 

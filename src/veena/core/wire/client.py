@@ -307,6 +307,16 @@ class TellDropped(Frame, frozen=True):
     count: U63
 
 
+class TellState(Frame, frozen=True):
+    """Whether a subscription is suspended: then `why` says for what reason, and `reason` what can be done; "bye" while
+    it is not. Of the events for it `missed` were not kept, in all."""
+
+    subscription: Number
+    missed: U63 = 0
+    why: RefusalCode = RefusalCode.BYE
+    reason: Text = ""
+
+
 class TellCaughtUp(Frame, frozen=True):
     """A subscription with a past has all of it, except what silent units hold, and what was before `gone_ns`."""
 

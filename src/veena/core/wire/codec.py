@@ -51,6 +51,7 @@ from veena.core.wire.client import (
     TellDropped,
     TellRedirect,
     TellRefused,
+    TellState,
     TellUnanswered,
     TellWanted,
 )
@@ -235,6 +236,7 @@ KINDS: dict[int, type[Frame]] = {
     114: TellGap,
     115: TellCommitted,
     116: TellBrokers,
+    117: TellState,
     120: AskStage,
     121: AskPublish,
     122: AskAbandon,

@@ -14,6 +14,9 @@ from collections import Counter
 
 import msgspec
 
+from veena.core.boundary.user_shares import UserShare
+from veena.core.discovery.home_registry import MAX_ON_SHELF
+from veena.core.durable.registry import MAX_DURABLES
 from veena.core.wire.header import DEFAULT_MAX_FRAME, MAX_FRAME
 
 #: Units of control work a second that a user may cause: 2,000 subscriptions made or ended, or 20,000 acknowledgements
@@ -42,6 +45,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     unaccepted: int = 4096
     #: Bytes on their way to a client that does not read, after which its connection is closed.
     queue_bytes: int = 48 << 20
+    #: The part of the store's bytes that its durable subscriptions may have kept unread, and how many it may have.
+    store_share: float = 0.25
+    durables: int = 10_000
+    #: Advertisements, over all of its client ids.
+    offers: int = 8192
+    #: The part of `[store] staged_bytes` that it may have staged and not published.
+    staged_share: float = 0.5
 
     def faults(self) -> list[str]:
         """What cannot be: for whoever reads them from a file."""
@@ -56,10 +66,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("connections", 1 << 20),
             ("unaccepted", 1 << 20),
             ("queue_bytes", 64 << 20),
+            ("durables", MAX_DURABLES),
+            ("offers", MAX_ON_SHELF),
         ):
             if not 1 <= getattr(self, name) <= most:
                 found.append(f"{name} = {getattr(self, name)}: use 1 to {most}")
+        parts = ((name, getattr(self, name)) for name in ("store_share", "staged_share"))
+        found += [
+            f"{name} = {part}: use a part above 0 and up to 1, such as 0.25"
+            for name, part in parts
+            if not 0 < part <= 1
+        ]
         return found
+
+    def share(self, store_bytes: int) -> UserShare:
+        """What one user may have of a store of this size."""
+        return UserShare(int(store_bytes * self.store_share), self.durables, self.offers)
 
 
 class Bucket:

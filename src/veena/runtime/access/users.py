@@ -45,6 +45,7 @@ import msgspec
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
+from veena.core.boundary.user_shares import UserShares
 from veena.core.wire.client import ClientHello
 from veena.errors import AccessDenied, ConfigError
 from veena.runtime.access.access_events import PUBLISHER
@@ -148,6 +149,12 @@ class Users:
         assert self.is_open
         _check_not_ours(hello.client_id)
         return Principal(hello.client_id, self._limits)
+
+    def shares(self, store_bytes: int, kept_bytes: int) -> UserShares:
+        """What users may have of a store of this size."""
+        own = {name: user.limits for name, user in (self._users or {}).items() if user.limits is not None}
+        shares = {name: limits.share(store_bytes) for name, limits in own.items()}
+        return UserShares(self._limits.share(store_bytes), shares, kept_bytes)
 
     def knows(self, name: str) -> bool:
         """Whether there is such a user: the names of others may be mistyped passwords."""

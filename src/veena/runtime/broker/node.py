@@ -24,6 +24,7 @@ from veena.address import Unit, as_seen, format_address
 from veena.core.boundary.inputs_effects import Restart
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.boundary.stored import Disk, Identity
+from veena.core.boundary.user_shares import UserShares
 from veena.core.wire.client import MAX_URLS
 from veena.core.wire.control import MAX_URL
 from veena.core.wire.log_tables import MAX_TOLD_BROKERS, BrokerPlace
@@ -48,7 +49,7 @@ from veena.runtime.logging.audit import NO_AUDIT, AuditLog
 from veena.runtime.logging.logs import Log, memory_bytes
 from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
-from veena.runtime.store.retention import Retention
+from veena.runtime.store.retention import KEPT_AT, Retention
 from veena.runtime.store.store import Store
 from veena.runtime.supervision import Supervisor
 from veena.runtime.transports.certificate import Believed, believed
@@ -173,6 +174,7 @@ class Node:
             await self._release()
             raise
         driver.start()
+        driver.give(self._shares(users))
         self._releaser.start()
         self._entrance.open()
         self.locator.start()
@@ -205,6 +207,11 @@ class Node:
             self.store, clients.codec, self._broker_places, self.log, supervisor=self.supervisor
         )
         return clients
+
+    def _shares(self, users: Users) -> UserShares:
+        """What users may have of this broker."""
+        max_bytes = self.config.tables.store.max_bytes
+        return users.shares(max_bytes, max_bytes * KEPT_AT // 100)
 
     def _load_users(self) -> Users:
         limits = self.config.tables.limits.client
@@ -403,6 +410,7 @@ class Node:
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.driver.links.trust = self.config.trust()
         self.clients.users = users
+        self.driver.give(self._shares(users))
         self.clients.revoked = self.driver.links.revoked = revoked
         self._renew(secrets)
         judged, links = self._judge(authorities)

@@ -361,7 +361,7 @@ class Conversation:
         house.driver.give(
             ClientUp(
                 self.session, hello.client_id, had_of(hello.had), frozenset(shown(hello.skips)), hello.reachable,
-                attributes, hello.slow,
+                attributes, hello.slow, principal.name,
             )
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from veena.address import Unit
-from veena.core.boundary.clients import CaughtUp, CloseSession, Dropped, Pause, Unanswered, Wanted
+from veena.core.boundary.clients import CaughtUp, CloseSession, Dropped, Pause, SubscriptionState, Unanswered, Wanted
 from veena.core.boundary.clients import Resume as ResumeEffect
 from veena.core.boundary.discovery import Advertised, AdvertRefused, Answer, QueryRefused
 from veena.core.boundary.explain import Denied
@@ -50,6 +50,7 @@ from veena.core.wire.client import (
     TellCaughtUp,
     TellDropped,
     TellRedirect,
+    TellState,
     TellWanted,
 )
 from veena.core.wire.client import Pause as PauseFrame
@@ -185,6 +186,11 @@ class Conversations:
             Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
             CloseSession: lambda who, effect: who.end(RefusalCode.SLOW, effect.reason),
             Dropped: lambda who, effect: who.say(TellDropped(effect.count)),
+            SubscriptionState: lambda who, effect: who.say(
+                TellState(
+                    effect.subscription, effect.missed, effect.why or RefusalCode.BYE, effect.reason[:MAX_REASON]
+                )
+            ),
             Pause: lambda who, effect: who.say(PauseFrame(effect.reason[:MAX_REASON])),
             ResumeEffect: lambda who, effect: who.say(Resume()),
             Wanted: lambda who, effect: who.say(TellWanted(effect.number, effect.wanted)),

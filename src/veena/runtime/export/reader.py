@@ -19,6 +19,7 @@ from veena.runtime.export.columns import Block
 from veena.runtime.export.events import PASSED_EVENTS, RELIABLE_EVENTS, EventReader, EventRows
 from veena.runtime.export.records import RecordReader
 from veena.runtime.store.file import connect
+from veena.runtime.store.positions import SPARSE_BELOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,11 @@ class LogReading:
         ).fetchone()
         noted = self._connection.execute("SELECT value FROM meta WHERE name = ?", (keys.following,)).fetchone()
         following = max(0 if last is None else last + 1, 0 if noted is None else noted[0])
-        return (following if first is None else first), following
+        first = following if first is None else first
+        if table == "events":  # below that there is nothing but what is kept for durable subscriptions
+            begins = self._connection.execute("SELECT value FROM meta WHERE name = ?", (SPARSE_BELOW,)).fetchone()
+            first = max(first, 0 if begins is None else begins[0])
+        return first, following
 
     def _was_cut(self, table: str) -> bool:
         """Whether something was given up: otherwise the first numbers were never used."""

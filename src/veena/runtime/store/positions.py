@@ -49,6 +49,10 @@ class Standing:
         numbers: Iterable[int] = (number for each in self.inboxes.values() for number in each)
         return min((reached.get(number, 0) for number in numbers), default=self.next_offset)
 
+    def cursors_of_inboxes(self) -> dict[int, int]:
+        """How far each inbox of a durable subscription is acknowledged."""
+        return {number: self.reached.get(number, 0) for each in self.inboxes.values() for number in each}
+
     def wanted_from(self) -> int:
         """Below this every reader outside has everything, and nobody asks whether an event came before."""
         committed = [offset for name, offset in self.readers.items() if table_of_reader(name) is None]
@@ -58,6 +62,9 @@ class Standing:
         """How far the readers of a table of records are."""
         return {name: offset for name, offset in self.readers.items() if table_of_reader(name) == table}
 
+
+#: Under this name the file says below which offset of the log nothing is left but what durable subscriptions need.
+SPARSE_BELOW = "sparse_below"
 
 #: Tables of records that somebody outside may read.
 READ_TABLES = ("passed", "deliveries", "hops", "profiles")

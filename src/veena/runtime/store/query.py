@@ -26,7 +26,7 @@ from veena.runtime.store.adverts import ATTENDED, read_adverts
 from veena.runtime.store.audit_records import BLOCK, HANDED, TABLES
 from veena.runtime.store.faults import DROP_DAMAGED
 from veena.runtime.store.file import connect
-from veena.runtime.store.positions import Standing
+from veena.runtime.store.positions import SPARSE_BELOW, Standing
 from veena.runtime.store.rows import address_of, inboxes_of, is_moving, unpack_condition, unpack_inboxes
 from veena.runtime.store.schema import signed, unsigned
 from veena.runtime.store.trace import read_notes
@@ -111,7 +111,10 @@ class StoreQuery:
         given_up = _meta(self._connection, "given_up_ns")
         if given_up is None:
             return 0
-        oldest = self._connection.execute("SELECT accepted_ns FROM log ORDER BY offset LIMIT 1").fetchone()
+        begins = _meta(self._connection, SPARSE_BELOW) or 0
+        oldest = self._connection.execute(
+            "SELECT accepted_ns FROM log WHERE offset >= ? ORDER BY offset LIMIT 1", (begins,)
+        ).fetchone()
         return given_up + 1 if oldest is None else int(oldest[0])
 
     def _entry(self, row: _EntryRow) -> Entry:
@@ -205,12 +208,14 @@ class StoreQuery:
             state,
             target,
             aside,
+            owner,
+            missed,
         ) in self._connection.execute("SELECT * FROM registered ORDER BY number"):
             to = None if target is None else address_of(target)
             constraint = unpack_condition(condition)
             yield Registered(
                 number, client, name, engine, constraint, scope, unsigned(version), unpack_inboxes(inboxes), state, to,
-                aside,
+                aside, owner, missed,
             )  # fmt: skip
 
     def _needed(self, standing: Standing, disk: Disk) -> Iterator[Entry]:

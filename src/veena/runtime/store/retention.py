@@ -18,6 +18,9 @@ from veena.errors import ConfigError
 
 #: In percent of the bound: where the oldest is given up, and where nothing more is accepted from publishers.
 TRIM_AT, REFUSE_AT = 80, 90
+#: The same: what all durable subscriptions together may have kept unread. Less than where the oldest is given up, so
+#: that there is room for what is published beside it.
+KEPT_AT = 70
 #: An empty file has some forty pages of tables; with less than this nothing could be kept.
 MIN_BYTES = 1 << 20
 

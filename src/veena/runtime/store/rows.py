@@ -71,7 +71,7 @@ _DELETE_KEPT = "DELETE FROM kept WHERE publisher = ? AND incarnation = ? AND sta
 _SET_KEPT = """INSERT INTO kept (publisher, incarnation, stamp, sequence, checksum, frame) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (publisher, incarnation, stamp, sequence)
     DO UPDATE SET checksum = excluded.checksum, frame = excluded.frame"""
-_SET_REGISTERED = "INSERT OR REPLACE INTO registered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SET_REGISTERED = "INSERT OR REPLACE INTO registered VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SET_REACHED = "INSERT OR REPLACE INTO reached VALUES (?, ?)"
 _SET_FLOOR = "INSERT OR REPLACE INTO floors VALUES (?, ?, ?, ?, ?, ?)"
 _SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
@@ -372,6 +372,8 @@ def registered_row(given: Registered) -> Row:
         given.state,
         None if given.to is None else format_address(given.to),
         given.aside,
+        given.owner,
+        given.missed,
     )
 
 

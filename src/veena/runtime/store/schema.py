@@ -112,8 +112,14 @@ _VERSION_4: Migration = (
        left_ns INTEGER NOT NULL, checksum INTEGER NOT NULL, advert BLOB NOT NULL, UNIQUE (home, client, name))""",
 )
 
+#: To whom durable subscriptions are charged, and how much was not kept for them.
+_VERSION_5: Migration = (
+    "ALTER TABLE registered ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE registered ADD COLUMN missed INTEGER NOT NULL DEFAULT 0",
+)
+
 #: Migration n leads from version n to n + 1. What was released is never changed, only followed by another.
-MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+MIGRATIONS: tuple[Migration, ...] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

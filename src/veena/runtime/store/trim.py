@@ -10,13 +10,15 @@ import sqlite3
 from dataclasses import replace
 
 from veena.runtime.store.audit_records import BLOCK, TABLES
-from veena.runtime.store.positions import Standing, table_of_reader
-from veena.runtime.store.retention import Need, Old, Retention, cut
+from veena.runtime.store.positions import SPARSE_BELOW, Standing, table_of_reader
+from veena.runtime.store.retention import TRIM_AT, Need, Old, Retention, cut
 from veena.runtime.store.rows import unpack_inboxes
 from veena.runtime.store.trace import trim_notes
 
 #: Rows of one table that go at a time, some milliseconds; more where more come.
 ROWS = 1000
+#: Of what was left behind for durable subscriptions so many times as many are looked through.
+SWEPT = 10
 #: Places of streams that the clients have had are looked through once in so many times.
 PLACES_EVERY = 12
 _SET_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
@@ -41,6 +43,8 @@ class Trimmer:
         self._log_rules = rules if keeps_history else replace(rules, age_ns=0)
         self._remember_ns = remember_ns
         self._rounds = 0
+        #: From where what was left behind is looked through next.
+        self._swept = 0
         #: Entries that went, for good; and what was needed when that was looked at last.
         self.trimmed = 0
         self.needed_from = standing.needed_from()
@@ -61,28 +65,57 @@ class Trimmer:
         return any(more)
 
     def _trim_log(self, connection: sqlite3.Connection, now_ns: int, limit: int) -> bool:
+        """Give up the oldest entries, and leave those behind that durable subscriptions need: a subscription that
+        nobody reads holds up what is kept for it, and nothing else."""
         standing = self._standing
         self.needed_from = standing.needed_from()
-        need = Need(self.needed_from, standing.wanted_from())
+        need = Need(standing.units_need_from(), standing.wanted_from())
+        cursors = standing.cursors_of_inboxes()
+        found = connection.execute("SELECT value FROM meta WHERE name = ?", (SPARSE_BELOW,)).fetchone()
+        begins = 0 if found is None else int(found[0])
+        more = self._sweep(connection, begins, need, cursors, SWEPT * limit)
         rows = connection.execute(
-            "SELECT offset, accepted_ns, length(frame), peak_ns, inboxes FROM log WHERE offset < ?"
+            "SELECT offset, accepted_ns, length(frame), peak_ns, inboxes FROM log WHERE offset >= ? AND offset < ?"
             " ORDER BY offset LIMIT ?",
-            (need.needed_from, limit),
+            (begins, need.needed_from, limit),
         ).fetchall()
-        found = cut([Old(*row[:3]) for row in rows], used_bytes(connection), need, self._log_rules, now_ns)
-        if found is None:
-            return False
-        gone = [row for row in rows if row[0] < found.below]
-        connection.execute("DELETE FROM log WHERE offset < ?", (found.below,))
-        listed = [(inbox, row[0]) for row in gone for inbox in unpack_inboxes(row[4])]
-        connection.executemany("DELETE FROM inbox WHERE inbox = ? AND offset = ?", listed)
-        connection.execute("DELETE FROM produced WHERE block < ?", (found.below // BLOCK,))
+        needed = {row[0]: None for row in rows if _is_needed(row[0], row[4], cursors)}
+        old = [Old(row[0], row[1], 0 if row[0] in needed else row[2]) for row in rows]
+        below = cut(old, used_bytes(connection), need, self._log_rules, now_ns)
+        if below is None:
+            return more
+        passed = [row for row in rows if row[0] < below.below]
+        gone = [row for row in passed if row[0] not in needed]
+        self._delete(connection, [(row[0], row[4]) for row in gone])
+        connection.execute("DELETE FROM produced WHERE block < ?", (below.below // BLOCK,))
         connection.execute(_SET_META, ("next_offset", standing.next_offset))
-        connection.execute(_SET_META, ("given_up_ns", gone[-1][3]))
+        connection.execute(_SET_META, (SPARSE_BELOW, below.below))
+        connection.execute(_SET_META, ("given_up_ns", passed[-1][3]))
         readers = {name: at for name, at in standing.readers.items() if table_of_reader(name) is None}
         self._count_lost(connection, readers, [row[0] for row in gone])
+        return len(passed) == limit or more
+
+    def _sweep(
+        self, connection: sqlite3.Connection, begins: int, need: Need, cursors: dict[int, int], limit: int
+    ) -> bool:
+        """Give up what was left behind and is needed no more, by and by; whether there may be more of it."""
+        rows = connection.execute(
+            "SELECT offset, inboxes FROM log WHERE offset >= ? AND offset < ? ORDER BY offset LIMIT ?",
+            (self._swept, begins, limit),
+        ).fetchall()
+        is_over = used_bytes(connection) > self._rules.max_bytes * TRIM_AT // 100
+        gone = [
+            row for row in rows if not _is_needed(row[0], row[1], cursors) and (is_over or row[0] < need.wanted_from)
+        ]
+        self._delete(connection, gone)
+        self._swept = rows[-1][0] + 1 if len(rows) == limit else 0
+        return bool(gone) and len(rows) == limit
+
+    def _delete(self, connection: sqlite3.Connection, gone: list[tuple[int, bytes | None]]) -> None:
+        listed = [(inbox, offset) for offset, inboxes in gone for inbox in unpack_inboxes(inboxes)]
+        connection.executemany("DELETE FROM inbox WHERE inbox = ? AND offset = ?", listed)
+        connection.executemany("DELETE FROM log WHERE offset = ?", [(offset,) for offset, _ in gone])
         self.trimmed += len(gone)
-        return len(gone) == limit
 
     def _count_lost(self, connection: sqlite3.Connection, readers: dict[str, int], gone: list[int]) -> None:
         """What of these rows a reader had not committed."""
@@ -110,6 +143,11 @@ class Trimmer:
             connection.execute(f"DELETE FROM {notes} WHERE block < ?", (found.below // BLOCK,))  # noqa: S608
         connection.execute(_SET_META, (f"next_{table}", self._standing.next_number.get(table, 0)))
         return found.below > rows[-1][0] and len(rows) == limit
+
+
+def _is_needed(offset: int, inboxes: bytes | None, cursors: dict[int, int]) -> bool:
+    """Whether a durable subscription has not acknowledged an entry yet."""
+    return any(offset >= cursors.get(inbox, _NO_LIMIT) for inbox in unpack_inboxes(inboxes))
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:

@@ -66,6 +66,8 @@ MAX_NOTES = 500_000
 RECORD_SECONDS = 0.5
 NOTE_SECONDS = 0.02
 TRIM_SECONDS = 5.0
+#: The same while the file is so full that the oldest has to go.
+PRESSED_SECONDS = 0.1
 #: How often a disk that failed is tried when nobody writes.
 RETRY_SECONDS = 1.0
 #: After so many tickets in a row that the disk did not take, the rest of a group is not tried.
@@ -356,7 +358,7 @@ class Writer:
         self.commits += 1
         self._measure(batch.size)
         if self.used_bytes > self._rules.max_bytes * TRIM_AT // 100:
-            self._trim_at = min(self._trim_at, time.monotonic() + TRIM_SECONDS / 10)
+            self._trim_at = min(self._trim_at, time.monotonic() + PRESSED_SECONDS)
         full = refusal(self.used_bytes, True, self._rules)
         self._set_trouble(None if full is None else f"store {self._file.path}: {full}")
         return None
