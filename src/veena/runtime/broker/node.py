@@ -391,7 +391,7 @@ class Node:
         self._limits.connections, self._limits.unidentified = limits.connections, limits.unidentified
         self._limits.unidentified_bytes = limits.unidentified_bytes
         self._limits.identify_s = limits.identify_s
-        before, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
+        before, self.config = self.config, self.config.taking_over(new)
         try:
             # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
             users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()

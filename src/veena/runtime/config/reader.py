@@ -25,6 +25,13 @@ from veena.runtime.transports.url import Url, is_loopback, parse_url
 #: A configuration is a page or two.
 MAX_FILE_BYTES = 1 << 20
 _DEFAULT_FILE = "the defaults"
+#: Keys that there were once: why there are none now, and what to write.
+_GONE = {
+    ("broker", "insecure"): (
+        "was two settings in one",
+        "write plaintext = true to listen beyond loopback without TLS, open_links = true to let anybody be a broker",
+    )
+}
 
 
 def load_config(path: Path | str | None = None, changes: dict[str, dict[str, Any]] | None = None) -> Config:
@@ -98,6 +105,9 @@ class _Reading:
         good: dict[str, Any] = {}
         for key, value in given.items():
             if key not in known:
+                if (*path, key) in _GONE:
+                    self.fault(path, key, *_GONE[*path, key])
+                    continue
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
                 remedy = f"the {'keys' if path else 'tables'} here are {', '.join(known)}"
                 self.fault(path, key, "is unknown", remedy + (f"; did you mean {near[0]}?" if near else ""))
@@ -172,23 +182,26 @@ class _Reading:
 
     def _check_doors(self, tables: Tables, listen: list[Url]) -> None:
         """What others can reach needs TLS and has to ask who they are."""
-        if tables.broker.insecure:
-            return
-        asks = tables.auth.users_file is not None or tables.tls.clients == "required"
+        broker = tables.broker
+        # Who may be a broker has every right: there is no use in asking clients then.
+        asks = broker.open_links or tables.auth.users_file is not None or tables.tls.clients == "required"
         for url in listen:
-            missing = [] if url.is_secure else ["TLS (veenas:// or wss://, and [tls])"]
+            missing = [] if url.is_secure or broker.plaintext else ["TLS (veenas:// or wss://, and [tls])"]
             missing += [] if asks else ['authentication ([auth] users_file, or [tls] clients = "required")']
             if not url.is_local and missing:
                 reason = f"opens {url} to other machines without {' and without '.join(missing)}"
-                self.fault(("broker",), "listen", reason, "add them, listen on 127.0.0.1, or set insecure = true")
+                remedy = "add them, listen on 127.0.0.1, or set plaintext = true to go without TLS"
+                remedy += "" if asks else ", open_links = true to go without authentication"
+                self.fault(("broker",), "listen", reason, remedy)
         place = tables.http.listen
         if place is not None:
             host, port = split_place(place)
             if port is None:
                 self.fault(("http",), "listen", f"is {place!r}", 'write "host:port", such as "127.0.0.1:7780"')
-            elif not is_loopback(host):
+            elif not is_loopback(host) and not broker.plaintext:
                 reason = f"opens {place} to other machines without TLS and authentication"
-                self.fault(("http",), "listen", reason, "listen on 127.0.0.1 behind a proxy, or set insecure = true")
+                remedy = "listen on 127.0.0.1 behind a proxy, or set [broker] plaintext = true"
+                self.fault(("http",), "listen", reason, remedy)
 
     def _check_tls(self, tables: Tables, urls: list[Url]) -> None:
         tls = tables.tls

@@ -1,8 +1,9 @@
 """A broker's configuration: one TOML file, every fault in it found in one reading, each with its line and a remedy.
 
 Without a file a broker runs on loopback with the defaults below. What is reached from beyond this machine has to be
-inside TLS and has to ask who connects; a configuration that opens such a door is not started, unless it says
-`insecure = true`. Paths are relative to the file.
+inside TLS and has to ask who connects; a configuration that opens another door is not started, unless it says
+`plaintext = true` (without TLS) or `open_links = true` (anybody may be a broker, so nobody is asked). Paths are
+relative to the file.
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ class BrokerSection(_Section, frozen=True):
     announce: Places = msgspec.field(default_factory=list)
     #: Where it stands, in words that clients use too (attribute `place`), such as "Syracuse": for who advises.
     place: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    #: Open doors to other machines without TLS and authentication.
-    insecure: bool = False
+    #: Open doors to other machines without TLS: what passes can be read and changed on the way.
+    plaintext: bool = False
+    #: Let anybody who reaches this broker be a broker too, without a certificate: with all rights that brokers have.
+    open_links: bool = False
 
 
 class NetworkSection(_Section, frozen=True):
@@ -312,6 +315,17 @@ class Config:
             return self
         return replace(self, neighbours=new.neighbours, members=new.members, labels=new.labels)
 
+    def taking_over(self, new: Config) -> Config:
+        """With what may change while a broker runs from another file; everything else stays as it is."""
+        found = self.tables
+        for section, key in changes(self.tables, new.tables):
+            if (section, key) in RELOADABLE:
+                changed = msgspec.structs.replace(
+                    getattr(found, section), **{key: getattr(getattr(new.tables, section), key)}
+                )
+                found = msgspec.structs.replace(found, **{section: changed})
+        return replace(self, tables=found, base=new.base)
+
     def path(self, name: str | None) -> Path | None:
         """A path of the file, from where it is relative to."""
         return None if name is None else self.base / name
@@ -337,7 +351,7 @@ class Config:
     def trust(self) -> Trust:
         tables = self.tables
         asks = tables.auth.users_file is not None or tables.tls.clients != "none"
-        return Trust(tuple(tables.links.certificates), tables.broker.insecure or not asks)
+        return Trust(tuple(tables.links.certificates), tables.broker.open_links or not asks)
 
     def retry(self) -> Retry:
         return Retry(self.tables.links.retry_s, self.tables.links.retry_s_max)

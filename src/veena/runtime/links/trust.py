@@ -1,7 +1,7 @@
 """Whose links are taken: a broker is believed what it says of the network, so not everybody may be one.
 
-As long as nobody has to prove who it is (a broker that only this machine reaches, or `insecure`), anybody may. As soon
-as clients have to, a link that others make needs a certificate whose name is listed: a client's certificate, or no
+As long as nobody has to prove who it is (a broker that only this machine reaches, or `open_links`), anybody may. As
+soon as clients have to, a link that others make needs a certificate whose name is listed: a client's certificate, or no
 certificate at all, must not be a way around the rights of clients.
 """
 
