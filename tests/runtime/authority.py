@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,10 +63,11 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False)
         )
 
-    def issue(self, name: str, good_for: timedelta = HOUR) -> None:
-        """A certificate in this name, for this machine."""
+    def issue(self, name: str, good_for: timedelta = HOUR, uris: Sequence[str] = (), hosts: Sequence[str] = ()) -> None:
+        """A certificate in this name, for this machine; `uris` and `hosts` are names beside that."""
         key = ec.generate_private_key(ec.SECP256R1())
-        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        others = [*map(x509.UniformResourceIdentifier, uris), *map(x509.DNSName, hosts)]
+        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *others])
         signed = (
             self._builder(name, key.public_key(), good_for).add_extension(here, False).sign(self._key, hashes.SHA256())
         )

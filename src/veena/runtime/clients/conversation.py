@@ -51,7 +51,7 @@ from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocol
 from veena.event import EventId
 from veena.runtime.access.access_events import AccessEvents, Action
 from veena.runtime.access.limits import Limits, UserRates
-from veena.runtime.access.log_ins import LogIns
+from veena.runtime.access.log_ins import LogIns, proven_by
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.gives import Gives, Tables
@@ -304,7 +304,12 @@ class Conversation:
                 self.say(TellRedirect(house.elsewhere, "this broker stops"))
             self.end(RefusalCode.CLOSING, "this broker stops: go to another one")
         elif house.users.is_open:
-            self._attach(house.users.anybody(hello))
+            try:
+                principal = house.users.anybody(hello, proven_by(self.stream))
+            except AccessDenied as error:
+                self._refuse(hello, error)
+            else:
+                self._attach(principal)
         else:
             self._hold("checking")
             self._checking = once("a log-in", self._check(hello), lambda: self.end(RefusalCode.BUSY, "try again"))
@@ -339,9 +344,7 @@ class Conversation:
             reason = f"{principal.name!r} has {count} connections already: close one first"
             error = AccessDenied(reason, code=RefusalCode.LIMIT)
         if error is not None:
-            house.refused += 1
-            house.log_ins.refused(house.users, hello, self.stream, "ClientHello", error)
-            self.end(error.code, str(error))
+            self._refuse(hello, error)
             return
         self.principal, self.principal_name, self.category = principal, principal.name, principal.category
         self.rights, self.clearances = principal.rights, principal.clearances
@@ -364,6 +367,11 @@ class Conversation:
                 attributes, hello.slow,
             )
         )  # fmt: skip
+
+    def _refuse(self, hello: ClientHello, error: AccessDenied) -> None:
+        self.house.refused += 1
+        self.house.log_ins.refused(self.house.users, hello, self.stream, "ClientHello", error)
+        self.end(error.code, str(error))
 
     def judged(self, principal: Principal) -> None:
         """What the client is and may do is this from now on."""
@@ -430,13 +438,13 @@ class Conversation:
     @property
     def owner(self) -> str:
         """Whose batches it stages: where nobody shows who they are, there is one owner."""
-        return "" if self.house.users.is_open else self.principal_name
+        return "" if self.house.users.is_open and self.stream.certificate is None else self.principal_name
 
     @property
     def name(self) -> str:
         who = "?"
         if self._hello is not None:
-            shown = self.house.log_ins.shown(self.house.users, self._hello, self.stream.proven)[0]
+            shown = self.house.log_ins.shown(self.house.users, self._hello, proven_by(self.stream))[0]
             who = repr(self.client_id if self.session else shown)
         return f"{who} at {self.stream.peer}"
 
