@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from veena.runtime.transports.registry import Secrets
-from veena.runtime.transports.tls import client_context
+from veena.runtime.transports.tls import client_context, server_context
 
 HOUR = timedelta(hours=1)
 
@@ -88,6 +88,6 @@ class Authority:
         return _write(self.directory / "revoked.pem", signed.public_bytes(Encoding.PEM))
 
     def secrets(self, name: str) -> Secrets:
-        """What a client dials with that shows this certificate."""
+        """What somebody dials and listens with that shows this certificate."""
         chain = (self.directory / f"{name}.pem", self.directory / f"{name}.key")
-        return Secrets(client=client_context(self.pem, *chain))
+        return Secrets(server_context(*chain, self.pem, "optional"), client_context(self.pem, *chain))
