@@ -305,11 +305,10 @@ class Conversation:
             self.end(RefusalCode.CLOSING, "this broker stops: go to another one")
         elif house.users.is_open:
             try:
-                principal = house.users.anybody(hello, proven_by(self.stream))
+                self._attach(house.log_ins.anybody(house.users, hello, self.stream, "ClientHello"))
             except AccessDenied as error:
-                self._refuse(hello, error)
-            else:
-                self._attach(principal)
+                house.refused += 1
+                self.end(error.code, str(error))
         else:
             self._hold("checking")
             self._checking = once("a log-in", self._check(hello), lambda: self.end(RefusalCode.BUSY, "try again"))
@@ -344,7 +343,9 @@ class Conversation:
             reason = f"{principal.name!r} has {count} connections already: close one first"
             error = AccessDenied(reason, code=RefusalCode.LIMIT)
         if error is not None:
-            self._refuse(hello, error)
+            house.refused += 1
+            house.log_ins.refused(house.users, hello, self.stream, "ClientHello", error)
+            self.end(error.code, str(error))
             return
         self.principal, self.principal_name, self.category = principal, principal.name, principal.category
         self.rights, self.clearances = principal.rights, principal.clearances
@@ -367,11 +368,6 @@ class Conversation:
                 attributes, hello.slow,
             )
         )  # fmt: skip
-
-    def _refuse(self, hello: ClientHello, error: AccessDenied) -> None:
-        self.house.refused += 1
-        self.house.log_ins.refused(self.house.users, hello, self.stream, "ClientHello", error)
-        self.end(error.code, str(error))
 
     def judged(self, principal: Principal) -> None:
         """What the client is and may do is this from now on."""
