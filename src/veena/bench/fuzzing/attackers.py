@@ -107,7 +107,9 @@ class ClientAttacker(Attacker):
 
     def greet(self, channel: Channel, client_id: str) -> int:
         """Say who it is; the incarnation that the broker gives its events, 0 for a broker that does not answer."""
-        self.send(channel, encode(ClientHello(VERSION_LOW, VERSION, client_id), 0))
+        greeting = encode(ClientHello(VERSION_LOW, VERSION, client_id), 0)
+        channel.send(greeting)
+        self.pace.sent(len(greeting))
         decoder = Decoder()
         while channel.is_open and (data := channel.take(PATIENCE_S)):
             try:
@@ -169,7 +171,9 @@ class LinkAttacker(Attacker):
         channel.close()
 
     def greet(self, channel: Channel, place: int) -> None:
-        self.send(channel, encode(self.hello(place), 1))
+        greeting = encode(self.hello(place), 1)
+        channel.send(greeting)
+        self.pace.sent(len(greeting))
         channel.take(PATIENCE_S)
 
     def hello(self, place: int) -> Hello:
