@@ -314,9 +314,8 @@ class Conversation:
             self._checking = once("a log-in", self._check(hello), lambda: self.end(RefusalCode.BUSY, "try again"))
 
     async def _check(self, hello: ClientHello) -> None:
-        house = self.house
         try:
-            principal = await house.log_ins.admit(lambda: house.users, hello, self.stream, "ClientHello")
+            principal = await self.house.log_ins.admit(lambda: self.house.users, hello, self.stream, "ClientHello")
         except AccessDenied as error:
             self.house.refused += 1
             self.end(error.code, str(error))
@@ -338,11 +337,9 @@ class Conversation:
         limits = self.limits = principal.limits
         count = house.by_principal.get(principal.name, 0)
         gone = house.revoked.why_not(self.stream.certificate, time.time())
-        error = None if gone is None else AccessDenied(gone)
-        if error is None and count >= limits.connections:
-            reason = f"{principal.name!r} has {count} connections already: close one first"
-            error = AccessDenied(reason, code=RefusalCode.LIMIT)
-        if error is not None:
+        if gone is not None or count >= limits.connections:
+            reason = gone or f"{principal.name!r} has {count} connections already: close one first"
+            error = AccessDenied(reason, code=RefusalCode.LIMIT if gone is None else RefusalCode.DENIED)
             house.refused += 1
             house.log_ins.refused(house.users, hello, self.stream, "ClientHello", error)
             self.end(error.code, str(error))
