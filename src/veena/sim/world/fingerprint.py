@@ -30,6 +30,7 @@ from veena.core.boundary import discovery as discovery_boundary
 from veena.core.boundary import explain as explain_boundary
 from veena.core.boundary import inputs_effects as boundary
 from veena.core.boundary import staging as stage
+from veena.core.boundary import user_shares
 from veena.core.boundary.explain import Handed, Happened, Hop, Reason
 from veena.core.boundary.inputs_effects import Effect, Input, ToClient
 from veena.core.messages.addresses import INTERNAL
@@ -75,6 +76,7 @@ INPUT_CODES: dict[type[Input], int] = {
     explain_boundary.Denied: 30,
     clients.RightsChanged: 31,
     boundary.ReadFailed: 32,
+    user_shares.UserShares: 33,
 }
 
 #: From 128 on, so that no effect has the code of an input.
@@ -113,6 +115,7 @@ EFFECT_CODES: dict[type[Effect], int] = {
     explain_boundary.ExplainRefused: 159,
     stage.StagedReleased: 160,
     stage.StagedHeld: 161,
+    clients.SubscriptionState: 162,
 }
 
 REASON_CODES: dict[Reason, int] = {
@@ -321,6 +324,7 @@ FACTS: dict[type[ToClient], Callable[[Any], bytes]] = {
     clients.CloseSession: lambda it: _numbers(it.session),
     clients.Wanted: lambda it: _numbers(it.session, it.number, it.wanted),
     clients.Unanswered: lambda it: _numbers(it.session, it.number, it.answers),
+    clients.SubscriptionState: lambda it: _numbers(it.session, it.subscription, it.missed, it.why is not None),
     clients.CaughtUp: lambda it: _numbers(it.session, it.subscription, it.gone_ns) + _units(it.silent),
     explain_boundary.Explained: _explained,
     explain_boundary.Traced: _traced,
