@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from veena.address import format_address
 from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, LinkDown, LinkLoad, LinkRoom, LinkUp, Send
 from veena.core.wire import codec as wire
-from veena.core.wire.control import MAX_REASON, Goodbye
+from veena.core.wire.control import MAX_REASON, Goodbye, Hello
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
@@ -30,6 +30,7 @@ from veena.runtime.logging.logs import Log
 from veena.runtime.supervision import Supervisor, once
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
+from veena.runtime.transports.senders import Sender
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 from veena.runtime.transports.url import Url, parse_url
 
@@ -83,6 +84,12 @@ class Links:
         self.revoked = NONE_REVOKED
         #: Where links taken and refused are written down, if anywhere.
         self.audit: AuditLog | None = None
+        #: Why a sender is refused for now, if so.
+        self.why_refused: Callable[[str], str | None] = lambda sender: None
+        #: The end whose `LinkDown` the core is given now.
+        self._leaving: LinkEnd | None = None
+        #: Why nobody becomes a link now; empty when all is well.
+        self._closed = ""
         self._is_stopping = False
         self._measuring: asyncio.TimerHandle | None = None
 
@@ -93,6 +100,8 @@ class Links:
 
     def accept(self, stream: Stream, data: bytes) -> Listener:
         """Another broker has connected and said this much."""
+        if self._closed:
+            return self._turn_away(stream)
         why_not = self.revoked.why_not(stream.certificate, time.time()) or self.trust.why_not(stream)
         if why_not is not None:
             return self._refuse(stream, why_not)
@@ -106,6 +115,11 @@ class Links:
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
         return refused
+
+    def _turn_away(self, stream: Stream) -> Listener:
+        stream.write([wire.encode(Goodbye(self._closed[:MAX_REASON]), 0)])
+        stream.close(self._closed)
+        return LinkEnd(0, stream, None, self)
 
     def _note_refusal(self, stream: Stream, code: RefusalCode, reason: str) -> None:
         self._log.noise("link refused", peer=stream.peer, proven=stream.proven, code=code, reason=reason)
@@ -163,6 +177,31 @@ class Links:
         for end in ends:
             end.stream.abort("killed")
 
+    # --- between two lives of the core ---
+
+    def break_all(self, reason: str, culprit: int, why: str) -> None:
+        """End every link, with what was written sent, and take none until `open`; `why` is for the culprit's."""
+        self._closed = reason
+        ends, self._ends = list(self._ends.values()), {}
+        for end in ends:
+            told = why if end.number == culprit else reason
+            if end.number == culprit:
+                self._note_refusal(end.stream, RefusalCode.QUARANTINED, told)
+            end.put([wire.encode(Goodbye(told[:MAX_REASON]), 0)])
+            end.flush()
+            end.stream.close(told)
+
+    def open(self) -> None:
+        """Take links again; those of one's own are dialled again by themselves."""
+        self._closed = ""
+
+    def sender(self, number: int) -> Sender | None:
+        """Who is at the other end of a link, as far as it was said or proved; None without that link."""
+        end = self._ends.get(number)
+        if end is None and self._leaving is not None and self._leaving.number == number:
+            end = self._leaving
+        return None if end is None else end.sender or sender_of(end.stream, None)
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -170,6 +209,9 @@ class Links:
         self._last += 1
         end = LinkEnd(self._last, stream, own, self)
         end.is_dialled = dialled or own is not None
+        if self._closed:  # it was dialled before that
+            self._turn_away(stream)
+            return end
         self._ends[end.number] = end
         self._note("link up", end, proven=stream.proven)
         if self.audit is not None:
@@ -277,8 +319,16 @@ class Links:
     # --- what an end tells ---
 
     def arrived(self, end: LinkEnd, frames: list[wire.Numbered]) -> None:
-        if end.number in self._ends:
-            self._give(Arrived(end.number, frames))
+        if end.number not in self._ends:
+            return
+        if end.sender is None:
+            hello = frames[0][1]
+            end.sender = sender_of(end.stream, hello if type(hello) is Hello else None)
+            reason = self.why_refused(end.sender.name)
+            if reason is not None:
+                self._end(end, reason, RefusalCode.QUARANTINED)
+                return
+        self._give(Arrived(end.number, frames))
 
     def fault(self, end: LinkEnd, error: RemoteProtocolError) -> None:
         """It sent what it must not: it is told so, and the link is over."""
@@ -288,12 +338,17 @@ class Links:
         end.put([wire.encode(Goodbye(error.reply[:MAX_REASON]), 0)])
         end.flush()
         end.stream.close(error.reply)
-        self._give(LinkDown(end.number, str(error)))
+        self._gone(end, str(error))
 
     def over(self, end: LinkEnd, reason: str) -> None:
         if self._ends.pop(end.number, None) is not None and not self._is_stopping:
             self._note("link down", end, reason=reason)
-            self._give(LinkDown(end.number, reason))
+            self._gone(end, reason)
+
+    def _gone(self, end: LinkEnd, reason: str) -> None:
+        self._leaving = end
+        self._give(LinkDown(end.number, reason))
+        self._leaving = None
 
     def room(self, end: LinkEnd, size: int | None) -> None:
         if end.number in self._ends:
@@ -315,15 +370,18 @@ class Links:
                 ended += 1
         return ended
 
-    def _end(self, end: LinkEnd, reason: str) -> None:
+    def _end(self, end: LinkEnd, reason: str, code: RefusalCode | None = None) -> None:
         del self._ends[end.number]
-        self._log.warning("link ended", link=end.number, peer=end.stream.peer, reason=reason)
-        if self.audit is not None:
-            self.audit.note("link ended", address=end.stream.peer, certificate=end.stream.proven, reason=reason)
+        if code is not None:
+            self._note_refusal(end.stream, code, reason)
+        else:
+            self._log.warning("link ended", link=end.number, peer=end.stream.peer, reason=reason)
+            if self.audit is not None:
+                self.audit.note("link ended", address=end.stream.peer, certificate=end.stream.proven, reason=reason)
         end.put([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         end.flush()
         end.stream.close(reason)
-        self._give(LinkDown(end.number, reason))
+        self._gone(end, reason)
 
     # --- load ---
 
@@ -341,3 +399,12 @@ class Links:
 
     def statistics(self) -> tuple[EndStatistics, ...]:
         return tuple(end.statistics() for end in self._ends.values())
+
+
+def sender_of(stream: Stream, hello: Hello | None) -> Sender:
+    """A broker by the name that its certificate proves; without one, by what it says of itself and its place."""
+    if stream.proven is not None:
+        return Sender.of(stream, f"broker with certificate {stream.proven!r}", is_placed=False)
+    if hello is None:
+        return Sender.of(stream, "somebody who sent no greeting")
+    return Sender.of(stream, f"broker {format_address(hello.address)} ({hello.name!r})")
