@@ -50,7 +50,7 @@ from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocol
 from veena.event import EventId
 from veena.runtime.access.access_events import AccessEvents, Action
 from veena.runtime.access.limits import Limits, UserRates
-from veena.runtime.access.log_ins import LogIns
+from veena.runtime.access.log_ins import LogIns, proven_by
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.gives import Gives, Tables
@@ -309,15 +309,18 @@ class Conversation:
                 self.say(TellRedirect(house.elsewhere, "this broker stops"))
             self.end(RefusalCode.CLOSING, "this broker stops: go to another one")
         elif house.users.is_open:
-            self._attach(house.users.anybody(hello))
+            try:
+                self._attach(house.log_ins.anybody(house.users, hello, self.stream, "ClientHello"))
+            except AccessDenied as error:
+                house.refused += 1
+                self.end(error.code, str(error))
         else:
             self._hold("checking")
             self._checking = once("a log-in", self._check(hello), lambda: self.end(RefusalCode.BUSY, "try again"))
 
     async def _check(self, hello: ClientHello) -> None:
-        house = self.house
         try:
-            principal = await house.log_ins.admit(lambda: house.users, hello, self.stream, "ClientHello")
+            principal = await self.house.log_ins.admit(lambda: self.house.users, hello, self.stream, "ClientHello")
         except AccessDenied as error:
             self.house.refused += 1
             self.end(error.code, str(error))
@@ -429,13 +432,13 @@ class Conversation:
     @property
     def owner(self) -> str:
         """Whose batches it stages: where nobody shows who they are, there is one owner."""
-        return "" if self.house.users.is_open else self.principal_name
+        return "" if self.house.users.is_open and self.stream.certificate is None else self.principal_name
 
     @property
     def name(self) -> str:
         who = "?"
         if self._hello is not None:
-            shown = self.house.log_ins.shown(self.house.users, self._hello, self.stream.proven)[0]
+            shown = self.house.log_ins.shown(self.house.users, self._hello, proven_by(self.stream))[0]
             who = repr(self.client_id if self.session else shown)
         return f"{who} at {self.stream.peer}"
 
@@ -550,14 +553,6 @@ class Conversation:
         engine = self.subscriptions.engine
         found = tuple(each for each in numbers if self.rights.may_read(event, engine(each)))
         return found or None
-
-    def why_unreadable(self, frame: EventFrame, numbers: tuple[int, ...]) -> str:
-        """The rule that forbids an event to the first of these subscriptions."""
-        assert self.rights is not None
-        try:
-            return self.rights.why_not_read(frame.event(), self.subscriptions.engine(numbers[0]))
-        except InvalidEvent as error:
-            return f"what cannot be read is not handed to clients with rules: {error}"
 
     # --- holding back ---
 

@@ -64,7 +64,7 @@ from veena.core.wire.event import (
     EventCodec,
     EventFrame,
 )
-from veena.errors import AccessDenied, RefusalCode
+from veena.errors import AccessDenied, InvalidEvent, RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.limits import UserRates
 from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
@@ -392,7 +392,7 @@ class Conversations:
         # A durable subscription must not wait for an event that it never gets; a group has it for another member.
         kept = tuple(each for each in numbers if each not in (readable or ()) and who.subscriptions.is_kept(each))
         if is_recorded or kept:
-            rule = who.why_unreadable(frame, numbers) if is_recorded else ""
+            rule = _why_unreadable(who, frame, numbers) if is_recorded else ""
             self.later(Denied(who.session, frame, rule, kept, readable is not None))
         return readable
 
@@ -481,3 +481,12 @@ class Conversations:
         else:
             who.note("session ended", code=RefusalCode.DENIED, reason=over)
             who.end(RefusalCode.DENIED, over)
+
+
+def _why_unreadable(who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> str:
+    """The rule that forbids an event to the first of these subscriptions."""
+    assert who.rights is not None
+    try:
+        return who.rights.why_not_read(frame.event(), who.subscriptions.engine(numbers[0]))
+    except InvalidEvent as error:
+        return f"what cannot be read is not handed to clients with rules: {error}"
