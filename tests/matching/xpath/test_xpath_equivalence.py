@@ -125,7 +125,7 @@ def make_costly(r: Random) -> str:
         f"count({one}/preceding-sibling::{make_test(r)}) > {r.choice('012')}",
         f"{one} {r.choice(OPERATORS)} {other}",
         f"contains({one}, string({other}))",
-        f"//*[{one}[{other}]]",
+        f"//*[({one})[{other}]]",
         f"//*[. {r.choice(OPERATORS)} {one}]",
         f"({one})[{r.choice(('1', 'last()', 'position() > 1'))}]/{make_test(r)}",
         f"translate({one}, string({other}), 'x') = {literal}",
