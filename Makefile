@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_COMPILED = PYTHONPATH="$$($(BIN)/python tools/compile.py --current)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow check format soak compiled bench trace clean
+.PHONY: help setup demo test slow check format soak compiled bench trace fuzz clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -55,6 +55,9 @@ compiled: setup ## the same sources through mypyc, in build/compiled; needs a C 
 bench: setup ## benchmarks, as ratios measured in one run
 	$(BIN)/python benchmarks/convergence.py
 	$(BIN)/veena bench matching --quick
+
+fuzz: setup ## attack every door of a broker by chance beside an honest client, SECONDS_TO_RUN (60) each
+	$(BIN)/python benchmarks/fuzz.py --seconds $(or $(SECONDS_TO_RUN),60)
 
 trace: setup ## docs/TRACEABILITY.md from the ids that the tests cite
 	$(BIN)/python docs/trace.py

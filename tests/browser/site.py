@@ -165,7 +165,7 @@ def site(directory: Path, playwright: Playwright, rows: int = 24) -> Iterator[Si
     """Everything together."""
     write_users(directory / "users.toml")
     settings: dict[str, dict[str, Any]] = {
-        "broker": {"insecure": True},
+        "broker": {"open_links": True},
         "auth": {"users_file": str(directory / "users.toml"), "tell": True},
         "store": {"records": "all"},
         # Brokers, simulation and tests share a process here: nobody is suspected for a second of silence.

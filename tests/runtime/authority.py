@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from veena.runtime.transports.registry import Secrets
-from veena.runtime.transports.tls import client_context
+from veena.runtime.transports.tls import client_context, server_context
 
 HOUR = timedelta(hours=1)
 
@@ -62,10 +63,11 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False)
         )
 
-    def issue(self, name: str, good_for: timedelta = HOUR) -> None:
-        """A certificate in this name, for this machine."""
+    def issue(self, name: str, good_for: timedelta = HOUR, uris: Sequence[str] = (), hosts: Sequence[str] = ()) -> None:
+        """A certificate in this name, for this machine; `uris` and `hosts` are names beside that."""
         key = ec.generate_private_key(ec.SECP256R1())
-        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        others = [*map(x509.UniformResourceIdentifier, uris), *map(x509.DNSName, hosts)]
+        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *others])
         signed = (
             self._builder(name, key.public_key(), good_for).add_extension(here, False).sign(self._key, hashes.SHA256())
         )
@@ -86,6 +88,6 @@ class Authority:
         return _write(self.directory / "revoked.pem", signed.public_bytes(Encoding.PEM))
 
     def secrets(self, name: str) -> Secrets:
-        """What a client dials with that shows this certificate."""
+        """What somebody dials and listens with that shows this certificate."""
         chain = (self.directory / f"{name}.pem", self.directory / f"{name}.key")
-        return Secrets(client=client_context(self.pem, *chain))
+        return Secrets(server_context(*chain, self.pem, "optional"), client_context(self.pem, *chain))

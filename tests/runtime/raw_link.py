@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
 from tests.runtime.brokers import BRISK
 from tests.runtime.streams import until
 from veena.address import Address
@@ -10,7 +14,7 @@ from veena.core.links.link import greeting
 from veena.core.wire.codec import Decoder, encode
 from veena.core.wire.control import Frame, Goodbye, Heartbeat
 from veena.core.wire.event import EventCodec, EventFrame
-from veena.runtime.transports.registry import NO_SECRETS, Secrets, connect
+from veena.runtime.transports.registry import NO_SECRETS, Secrets, connect, listen
 from veena.runtime.transports.stream import Bytes, Stream
 from veena.runtime.transports.url import parse_url
 
@@ -49,6 +53,28 @@ class RawLink:
         return [frame.reason for frame in self.frames if isinstance(frame, Goodbye)]
 
 
+@asynccontextmanager
+async def listening(
+    url: str, address: Address, *, name: str = "raw", secrets: Secrets = NO_SECRETS
+) -> AsyncIterator[tuple[str, list[RawLink]]]:
+    """A place where a broker seems to listen that greets whoever comes, and who has come."""
+    came: list[RawLink] = []
+
+    def accept(stream: Stream) -> RawLink:
+        came.append(RawLink(stream))
+        came[-1].answers = True
+        came[-1].say(greeting(Identity(name, address, 1), BRISK, 7, ()))
+        return came[-1]
+
+    server = await listen(parse_url(url), accept, secrets)
+    try:
+        yield str(server.url), came
+    finally:
+        for link in came:
+            link.stream.close("done")
+        await server.close()
+
+
 async def link_to(
     url: str,
     address: Address,
@@ -57,6 +83,7 @@ async def link_to(
     incarnation: int = 1,
     nonce: int = 7,
     secrets: Secrets = NO_SECRETS,
+    network: str = BRISK.network,
 ) -> RawLink:
     """A link over which this address was said, and the broker's Hello has come."""
     made: list[RawLink] = []
@@ -66,6 +93,6 @@ async def link_to(
         return made[0]
 
     await connect(parse_url(url), accept, secrets)
-    made[0].say(greeting(Identity(name, address, incarnation), BRISK, nonce, ()))
+    made[0].say(greeting(Identity(name, address, incarnation), replace(BRISK, network=network), nonce, ()))
     await until(lambda: made[0].frames)
     return made[0]

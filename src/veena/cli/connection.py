@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veena.errors import LocalProtocolError
+from veena.runtime.transports.certificate import first_name
 from veena.runtime.transports.secret_files import check_secret
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ _teller = _Teller()
 
 
 def password_of(user: str) -> str:
-    """$VEENA_PASSWORD, or asked for; nothing without a user."""
+    """$VEENA_PASSWORD, or asked for; nothing without a user, or with a token or certificate that shows who it is."""
     password = os.environ.get("VEENA_PASSWORD", "")
-    if user and not password and not os.environ.get("VEENA_TOKEN"):
+    if user and not password and not os.environ.get("VEENA_TOKEN") and not os.environ.get("VEENA_CERTIFICATE"):
         if not _has_terminal():
             raise LocalProtocolError(f"--user {user}: nobody can be asked for the password; set VEENA_PASSWORD")
         password = str(typer.prompt("password", hide_input=True, err=True))
@@ -125,12 +126,15 @@ def client(
     is_secure = any(each.startswith(SECURE) for each in urls)
     tls = trust(ca) if is_secure else None
     given = password_of(user) if password is None else password
+    token, shown = os.environ.get("VEENA_TOKEN", ""), os.environ.get("VEENA_CERTIFICATE")
+    if is_secure and shown and not (user or client_id or token):
+        user = first_name(Path(shown))  # a client is whom its certificate names
     return connect(
         urls,
         client_id=client_id,
         user=user,
         password=given,
-        token=os.environ.get("VEENA_TOKEN", ""),
+        token=token,
         tls=tls,
         timeout=CONNECT_S if timeout is None else timeout,
     )

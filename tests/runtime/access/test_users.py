@@ -69,15 +69,16 @@ def test_certificates_and_passwords(tmp_path: Path) -> None:
     users = load_users(tmp_path / "users.toml", Limits(subscriptions=9))
 
     async def scenario() -> None:
-        machine = await users.admit(ClientHello(1, 1, "machine/7"), "machine")
+        machine = await users.admit(ClientHello(1, 1, "machine/7"), ("Machine Seven", "machine"))
         assert (machine.name, machine.rights, machine.limits.subscriptions) == ("machine", None, 9)
         alice = await users.admit(ClientHello(1, 1, "alice", password="x"), None)
         assert alice.limits.subscriptions == 7
         for hello, proven in (
             (ClientHello(1, 1, "machine"), None),
-            (ClientHello(1, 1, "machine", password=""), "alice"),
-            (ClientHello(1, 1, "alice"), "machine"),
-            (ClientHello(1, 1, "alice", user="alice", password="y"), "machine"),
+            (ClientHello(1, 1, "machine", password=""), ("alice",)),
+            (ClientHello(1, 1, "alice"), ("machine",)),
+            (ClientHello(1, 1, "alice", user="alice", password="y"), ("machine",)),
+            (ClientHello(1, 1, "machine"), ()),
         ):
             with pytest.raises(AccessDenied):
                 await users.admit(hello, proven)
@@ -91,16 +92,41 @@ def test_without_a_file_everybody_is_let_in() -> None:
     assert users.anybody(ClientHello(1, 1, "x")).rights is None
 
 
+@pytest.mark.parametrize(
+    ("client_id", "user", "names", "found"),
+    [
+        ("mallory", "", ("mallory",), "mallory"),
+        ("mallory/phone", "", ("Mallory M.", "mallory"), "mallory"),
+        ("mallory/phone", "mallory", ("mallory",), "mallory"),
+        ("alice", "", ("mallory",), None),
+        ("mallory", "alice", ("mallory",), None),
+        ("mallory2", "", ("mallory",), None),
+        ("alice", "", (), None),
+    ],
+)
+def test_a_certificate_says_who_somebody_is_without_a_file(
+    client_id: str, user: str, names: tuple[str, ...], found: str | None
+) -> None:
+    """SEC: a certificate that some authority signed was enough to be anybody."""
+    users, hello = Users(), ClientHello(1, 1, client_id, user)
+    if found is None:
+        with pytest.raises(AccessDenied, match="the certificate is"):
+            users.anybody(hello, names)
+    else:
+        principal = users.anybody(hello, names)
+        assert principal.name == found and users.again(principal, client_id, names).name == found
+
+
 def test_nobody_attaches_under_a_name_of_the_brokers(tmp_path: Path) -> None:
     """DIS-05: what a broker tells of who came in is believed; with a wide entry `clients` or without users alike."""
     (tmp_path / "users.toml").write_text("[user.veena]\nclients = ['*']\n")
     users = load_users(tmp_path / "users.toml")
 
     async def scenario() -> None:
-        assert (await users.admit(ClientHello(1, 1, "veena/acces"), "veena")).name == "veena"
+        assert (await users.admit(ClientHello(1, 1, "veena/acces"), ("veena",))).name == "veena"
         for found in (users, Users()):
             with pytest.raises(AccessDenied, match="the brokers' own"):
-                await found.admit(ClientHello(1, 1, "veena/access/b1"), "veena")
+                await found.admit(ClientHello(1, 1, "veena/access/b1"), ("veena",))
 
     asyncio.run(scenario())
 

@@ -169,7 +169,7 @@ def test_a_certificate_that_is_no_brokers_makes_no_link(listed: list[str]) -> No
     async def run() -> None:
         one = Node(config("one", "0.0.0.0", listen="veenas://127.0.0.1:0", more=f"certificates = [{names}]\n{tls}"))
         await one.start()
-        other = Node(config("other", "0.0.0.1", dial=[one.urls[0]], more=tls))
+        other = Node(config("other", "0.0.0.1", dial=[one.urls[0]], more=f'certificates = ["broker"]\n{tls}'))
         await other.start()
         if "broker" in listed:
             await until(lambda: other.driver.reached.keys() & {(0, 0, 0, 0)})

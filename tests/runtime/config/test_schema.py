@@ -122,11 +122,26 @@ MUTUAL = f'authority = "{CERTIFICATES}/authority.pem"\nclients = "required"\n'
 
 
 @pytest.mark.parametrize("url", ["veena://0.0.0.0:1", "ws://[::]:1", "veena://broker.example:1", "veenas://10.0.0.1:1"])
-def test_doors_to_other_machines_need_tls_and_authentication(url: str) -> None:
-    """SEC: the way in is shut unless somebody opens it knowingly."""
-    text = OPEN.format(url)
-    assert any("opens" in fault and "insecure = true" in fault for fault in faults(text + TLS))
-    parse_config(text + "insecure = true\n" + TLS)
+def test_doors_to_other_machines_need_tls_and_authentication(url: str, tmp_path: Path) -> None:
+    """SEC: the way in is shut unless somebody opens it knowingly: without TLS, and to whoever wants to be a broker."""
+    text, is_plain = OPEN.format(url), not url.startswith("veenas")
+    assert any(
+        "opens" in fault and "plaintext = true" in fault and "open_links = true" in fault
+        for fault in faults(text + TLS)
+    )
+    parse_config(text + "plaintext = true\nopen_links = true\n" + TLS)
+    assert any("without authentication" in fault for fault in faults(text + "plaintext = true\n" + TLS))
+    assert not is_plain or any("without TLS" in fault for fault in faults(text + "open_links = true\n" + TLS))
+    users = tmp_path / "users.toml"
+    users.write_text("")
+    users.chmod(0o600)
+    config = parse_config(f'{text}plaintext = true\n{TLS}[auth]\nusers_file = "{users}"\n')
+    assert not config.trust().anybody, "who reaches a plain door is no broker yet"
+
+
+def test_the_setting_that_was_two_in_one_is_refused() -> None:
+    (fault,) = faults("[broker]\ninsecure = true\n")
+    assert "line 2, [broker] insecure" in fault and "plaintext = true" in fault and "open_links = true" in fault
 
 
 def test_tls_that_asks_who_connects_is_enough() -> None:

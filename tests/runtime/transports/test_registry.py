@@ -8,18 +8,21 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 import uvloop
 
+from tests.runtime.authority import Authority
 from tests.runtime.streams import CERTIFICATES, Ear, Ears, secrets, until
-from veena.errors import ConfigError
+from veena.errors import ConfigError, NotConnected
 from veena.runtime.transports.registry import NO_SECRETS, Secrets, Server, connect, listen
 from veena.runtime.transports.stream import Bytes, Stream
 from veena.runtime.transports.tcp import HIGH_WATER, TcpStream
-from veena.runtime.transports.tls import client_context
+from veena.runtime.transports.tls import client_context, server_context
 from veena.runtime.transports.url import parse_url
+from veena.spark.log.connection import Access, LogWire
 
 TRANSPORTS = {
     "tcp": ("veena://127.0.0.1:0", NO_SECRETS),
@@ -241,6 +244,28 @@ def test_a_stranger_is_not_let_in_and_not_believed() -> None:
         await connect(server.url, here, Secrets(client=client_context(CERTIFICATES / "authority.pem", *chain)))
         await until(lambda: here.all[0].reason is not None)
         assert not there.all
+        await server.close()
+
+    on_loop(run())
+
+
+def test_a_named_authority_stands_in_for_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC: a broker with a certificate of an authority of the system was believed beside the one that is named."""
+    system = Authority(tmp_path, "system")
+    system.issue("elsewhere")
+    monkeypatch.setenv("SSL_CERT_FILE", str(system.pem))
+    chain = (tmp_path / "elsewhere.pem", tmp_path / "elsewhere.key")
+    named = CERTIFICATES / "authority.pem"
+
+    async def run() -> None:
+        here = Ears()
+        server = await listen(parse_url("veenas://127.0.0.1:0"), Ears(), Secrets(server_context(*chain, None, "none")))
+        await connect(server.url, here, Secrets(client=client_context()))  # the system's authority, where none is named
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(server.url, here, Secrets(client=client_context(named)))
+        with pytest.raises(NotConnected, match="CERTIFICATE_VERIFY_FAILED"):
+            await asyncio.to_thread(LogWire, str(server.url), Access(ca_file=str(named)), 5.0)
+        here.all[0].stream.close("done")
         await server.close()
 
     on_loop(run())

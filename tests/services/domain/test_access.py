@@ -46,7 +46,7 @@ def _network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[veena.testing
     # Users have to prove who they are; the two brokers, on this machine alone, need no certificates for each other.
     settings: dict[str, dict[str, Any]] = {
         "auth": {"users_file": "users.toml", "tell": True},
-        "broker": {"insecure": True},
+        "broker": {"open_links": True},
     }
     with veena.testing.network({"east.lab": 1, "west.lab": 1}, settings=settings, directory=directory) as net:
         yield net

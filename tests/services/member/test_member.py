@@ -37,7 +37,7 @@ def _net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Network]:
     file.write_text("\n".join(users) + AccessControl().roles_toml())
     settings: dict[str, dict[str, Any]] = {
         "auth": {"users_file": str(file)},
-        "broker": {"insecure": True},
+        "broker": {"open_links": True},
         "store": {"records": "all", "history": "all"},
     }
     with testing.network({"L.a": 1, "R.a": 1}, settings=settings) as net:

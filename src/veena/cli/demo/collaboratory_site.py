@@ -66,7 +66,7 @@ class Site:
         self._tokens = {name: new_token() for users in USERS.values() for name in users}
         self.services: dict[str, DomainServices] = {}
         network = make_network("collaboratory", BROKERS, LINKS, levels=3)
-        self.fleet = Fleet(network, directory, settings=self._settings, insecure=True)
+        self.fleet = Fleet(network, directory, settings=self._settings, open_links=True)
 
     async def __aenter__(self) -> Site:
         self._directory.mkdir(parents=True, exist_ok=True)

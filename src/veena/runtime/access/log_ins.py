@@ -23,9 +23,10 @@ from veena.errors import AccessDenied, RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.attempts import Attempts, place_of
 from veena.runtime.access.turns import Turns
-from veena.runtime.access.users import Principal, Users, WrongSecret, verify
+from veena.runtime.access.users import Principal, Proven, Users, WrongSecret, verify
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.transports.certificate import Certificate
 
 #: Log-ins that are held up at once because others guess at their names; each holds a connection.
 MAX_HELD_UP: Final = 256
@@ -36,7 +37,12 @@ class From(Protocol):
 
     peer: str
     ip: str
-    proven: str | None
+    certificate: Certificate | None
+
+
+def proven_by(source: From) -> Proven:
+    """The names that its certificate proves; None where it has shown none."""
+    return None if source.certificate is None else source.certificate.names
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +83,15 @@ class LogIns:
 
         `users_now` returns the users: their file may be read again while a password is checked.
         """
-        users = users_now()
+        users, proven = users_now(), proven_by(source)
         place = place_of(source.ip)
 
         async def check(name: str, expected: str, password: str) -> bool:
             return await self._check(place, name, expected, password)
 
         try:
-            principal = await users.admit(hello, source.proven, check)
-            return principal if users is users_now() else users_now().again(principal, hello.client_id, source.proven)
+            principal = await users.admit(hello, proven, check)
+            return principal if users is users_now() else users_now().again(principal, hello.client_id, proven)
         except AccessDenied as error:
             if isinstance(error, WrongSecret):
                 self._wrong += 1
@@ -94,9 +100,17 @@ class LogIns:
             self.refused(users, hello, source, way, error)
             raise
 
+    def anybody(self, users: Users, hello: ClientHello, source: From, way: str) -> Principal:
+        """The same where there are no users: nothing has to be checked that takes time."""
+        try:
+            return users.anybody(hello, proven_by(source))
+        except AccessDenied as error:
+            self.refused(users, hello, source, way, error)
+            raise
+
     def refused(self, users: Users, hello: ClientHello, source: From, way: str, error: AccessDenied) -> None:
         """Count and tell a log-in that failed."""
-        client, user = self.shown(users, hello, source.proven)
+        client, user = self.shown(users, hello, proven_by(source))
         reason = str(error)
         self._log.noise("a log-in is refused", way=way, peer=source.peer, client=client, user=user, reason=reason)
         if self.audit is not None:
@@ -107,7 +121,7 @@ class LogIns:
         if access is not None:
             access.refused(client, user, "attach", reason)
 
-    def shown(self, users: Users, hello: ClientHello, proven: str | None) -> tuple[str, str]:
+    def shown(self, users: Users, hello: ClientHello, proven: Proven) -> tuple[str, str]:
         """Client id and user as they are written down."""
         name = users.named(hello, proven)
         if users.is_open or users.knows(name):

@@ -15,8 +15,9 @@
       { allow = ["publish", "subscribe"], topic = "quotes.*" },
     ]
 
-Without a file everybody may do everything, which is for a broker that only this machine reaches. With a file nobody
-attaches without a password, a token, or a certificate in a user's name. As soon as it has roles, what no rule allows is
+Without a file everybody may do everything, which is for a broker that only this machine reaches; but who shows a
+certificate is whom that names, and attaches as nobody else. With a file nobody attaches without a password, a token, or
+a certificate in a user's name. As soon as it has roles, what no rule allows is
 denied; a file without roles only says who is let in.
 
 A token is long and random, nobody guesses it, so a plain digest of it is enough and costs nothing to check. A password
@@ -59,6 +60,8 @@ _DIGEST = "sha256:"
 
 _hasher = PasswordHasher()
 
+#: The names that somebody's certificate proves; None without a certificate.
+Proven = tuple[str, ...] | None
 #: Checks a password of a name against its hash, which is empty where there is no such user.
 Check = Callable[[str, str, str], Awaitable[bool]]
 
@@ -143,11 +146,25 @@ class Users:
         """Whether everybody is let in."""
         return self._users is None
 
-    def anybody(self, hello: ClientHello) -> Principal:
-        """Who is let in where there are no users: everybody but who gives himself out as a broker."""
+    def anybody(self, hello: ClientHello, proven: Proven = None) -> Principal:
+        """Who is let in where there are no users: everybody but who gives itself out as a broker, or as somebody else
+        than its certificate says."""
         assert self.is_open
         _check_not_ours(hello.client_id)
-        return Principal(hello.client_id, self._limits)
+        return self._shown_by_certificate(hello.client_id, hello.user, proven)
+
+    def _shown_by_certificate(self, client_id: str, user: str, proven: Proven) -> Principal:
+        if proven is None:
+            return Principal(client_id, self._limits)
+        if user and user not in proven:
+            raise AccessDenied(f"the certificate is not of user {user!r}, but of {_listed(proven)}")
+        name = next((each for each in ((user,) if user else proven) if _is_of(client_id, each)), None)
+        if name is None:
+            raise AccessDenied(
+                f"the certificate is of {_listed(proven)}, which may not attach as client {client_id!r}: use that name"
+                " as client id, with anything behind a slash"
+            )
+        return Principal(name, self._limits)
 
     def knows(self, name: str) -> bool:
         """Whether there is such a user: the names of others may be mistyped passwords."""
@@ -156,21 +173,22 @@ class Users:
     def is_revoked(self, name: str) -> bool:
         return self._users is not None and name in self._users and self._users[name].revoked
 
-    def named(self, hello: ClientHello, proven: str | None) -> str:
-        """Whose name a client gives, by itself or by its certificate."""
+    def named(self, hello: ClientHello, proven: Proven) -> str:
+        """Whose name a client gives, by itself or by its certificate: the first of a user, where it proves several."""
         owner = self._by_token.get(digest_of(hello.token)) if hello.token else None
-        return owner or hello.user or proven or hello.client_id
+        of_user = [each for each in proven or () if self.knows(each)]
+        return owner or hello.user or next(iter((*of_user, *(proven or ()))), hello.client_id)
 
-    async def admit(self, hello: ClientHello, proven: str | None, check: Check | None = None) -> Principal:
+    async def admit(self, hello: ClientHello, proven: Proven, check: Check | None = None) -> Principal:
         """Who a client is; raise AccessDenied when that is not shown, or not for this client id."""
         if self._users is None:
-            return self.anybody(hello)
+            return self.anybody(hello, proven)
         _check_not_ours(hello.client_id)
         owner = self._owner(hello) if hello.token else None
-        name = owner or hello.user or proven or hello.client_id
+        name = self.named(hello, proven)
         user = self._users.get(name)
         shown = digest_of(hello.token) if owner is not None else ""
-        if owner is None and (user is None or proven != name):
+        if owner is None and (user is None or name not in (proven or ())):
             expected = "" if user is None else user.password
             # Nobody has an empty password: who gives none does not guess.
             if not hello.password or not await (check or check_at_once)(name, expected, hello.password):
@@ -179,17 +197,17 @@ class Users:
         assert user is not None
         return self._principal(name, user, shown, hello.client_id)
 
-    def again(self, principal: Principal, client_id: str, proven: str | None) -> Principal:
+    def again(self, principal: Principal, client_id: str, proven: Proven) -> Principal:
         """What somebody who was let in is by this file; raise AccessDenied if it would not be let in now."""
         if self._users is None:
-            return Principal(client_id, self._limits)
+            return self._shown_by_certificate(client_id, "", proven)
         name, shown = principal.name, principal.shown
         user = self._users.get(name)
         if user is None:
             raise AccessDenied(f"user {name!r} does not exist any more")
         if shown and shown != user.password and shown not in user.digests:
             raise AccessDenied(f"the {'token' if shown.startswith(_DIGEST) else 'password'} of user {name!r} changed")
-        if not shown and proven != name:  # who came while there were no users has shown nothing
+        if not shown and name not in (proven or ()):  # who came while there were no users has shown nothing
             raise AccessDenied(f"there are users now, and user {name!r} has not shown who it is: attach again")
         return self._principal(name, user, shown, client_id)
 
@@ -320,8 +338,16 @@ def _check_not_ours(client_id: str) -> None:
 
 def _may_be(name: str, user: User, client_id: str) -> bool:
     if not user.clients:
-        return client_id == name or client_id.startswith(name + "/")
+        return _is_of(client_id, name)
     return any(client_id.startswith(each[:-1]) if each.endswith("*") else client_id == each for each in user.clients)
+
+
+def _is_of(client_id: str, name: str) -> bool:
+    return client_id == name or client_id.startswith(name + "/")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names[:3])) or "nobody: it has no name"
 
 
 @lru_cache(maxsize=1)

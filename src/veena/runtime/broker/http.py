@@ -1,9 +1,9 @@
 """Monitoring over HTTP: `/healthz`, `/readyz`, `/metrics` for Prometheus, `/statusz` as JSON. GET and nothing else.
 
 A small server, because that is all it takes: one request a connection, bounded in size and time, and nothing in it can
-be changed from outside. It falls under the same rule as every door: beyond this machine only `insecure`. Who connects
-and asks nothing is a stranger (`transports.strangers`): with one too many the oldest goes, so that idle connections
-keep no monitor out. The same holds for those that do not take their answer.
+be changed from outside. Beyond this machine it opens only with `plaintext`. Who connects and asks nothing is a stranger
+(`transports.strangers`): with one too many the oldest goes, so that idle connections keep no monitor out. The same
+holds for those that do not take their answer.
 
 **Host.** A page of another site can have its own name lead to this machine (DNS rebinding), and its script then reads
 what is here as if it were that site's. The browser still sends the name of the site as `Host`. So a request is answered

@@ -35,6 +35,7 @@ from veena.errors import AccessDenied, ConfigError, RefusalCode, VeenaError
 from veena.runtime.broker.driver import Driver
 from veena.runtime.clients.service import Conversations
 from veena.runtime.config.schema import Config
+from veena.runtime.links.trust import NotTrusted
 from veena.runtime.locator.client import ask
 from veena.runtime.locator.load import ROOMY, Gauge, Load, LoadLimits
 from veena.runtime.locator.regions import Regions, levels_away
@@ -43,6 +44,7 @@ from veena.runtime.networks.file import load_network
 from veena.runtime.supervision import once
 from veena.runtime.transports.registry import Secrets
 from veena.runtime.transports.stream import Bytes, Listener, Stream
+from veena.runtime.transports.url import parse_url
 
 #: Brokers that one locator asks: more are in a network whose units have locators of their own.
 MAX_ASKED = 256
@@ -173,7 +175,8 @@ class Locator:
         async def hear(urls: Sequence[str]) -> None:
             async with turn:
                 try:
-                    (broker, *_) = await ask(urls[0], AskLocate(ASKER, own=True), self._secrets, ASKING_S)
+                    url = self._allowed(urls)
+                    (broker, *_) = await ask(url, AskLocate(ASKER, own=True), self._secrets, ASKING_S)
                 except VeenaError as error:
                     self._log.debug("a broker does not say how it is doing", url=urls[0], reason=str(error))
                     return
@@ -186,6 +189,14 @@ class Locator:
         self.others()  # forgets who is silent
         self._sent = {address: count for address, count in self._sent.items() if address in self._known}
         self._rounds += 1
+
+    def _allowed(self, urls: Sequence[str]) -> str:
+        """The first of these that this broker may dial; raise NotTrusted where there is none."""
+        faults = [self._driver.links.trust.why_not_place(parse_url(url)) for url in urls]
+        for url, fault in zip(urls, faults, strict=True):
+            if fault is None:
+                return url
+        raise NotTrusted(*faults[:1])
 
     def places(self) -> list[tuple[str, ...]]:
         """Where brokers listen, as far as anybody said so; a broker may be in it twice."""

@@ -139,7 +139,7 @@ class Node:
         try:
             secrets = self._secrets = self.config.secrets()
             self._authorities = believed(self.config.path(self.config.tables.tls.authority))
-            users = self._load_users()
+            users, trust = self._load_users(), self.config.trust()
             self._audit = self._open_audit()
             disk = await self._open_store()
             for text in self.config.listen:
@@ -157,7 +157,7 @@ class Node:
             )
             if Passed in self.store.keeps:
                 driver.recorder = Recorder(self.store.record)
-            driver.links.trust = self.config.trust()
+            driver.links.trust = trust
             driver.on_change = self._changed.set
             driver.on_failure = self._fail
             driver.on_restart = self._fail
@@ -391,17 +391,18 @@ class Node:
         self._limits.connections, self._limits.unidentified = limits.connections, limits.unidentified
         self._limits.unidentified_bytes = limits.unidentified_bytes
         self._limits.identify_s = limits.identify_s
-        before, self.config = self.config, replace(self.config, tables=new.tables, base=new.base)
+        before, self.config = self.config, self.config.taking_over(new)
         try:
             # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
             users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()
+            trust = self.config.with_network_of(new).trust()
             authorities = believed(self.config.path(self.config.tables.tls.authority))
         except ConfigError:
             self.config = before
             raise
         self.config = self.config.with_network_of(new)
+        self.driver.links.trust = trust
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
-        self.driver.links.trust = self.config.trust()
         self.clients.users = users
         self.clients.revoked = self.driver.links.revoked = revoked
         self._renew(secrets)

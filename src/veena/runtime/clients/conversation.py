@@ -51,7 +51,7 @@ from veena.errors import AccessDenied, InvalidEvent, RefusalCode, RemoteProtocol
 from veena.event import EventId
 from veena.runtime.access.access_events import AccessEvents, Action
 from veena.runtime.access.limits import Limits, UserRates
-from veena.runtime.access.log_ins import LogIns
+from veena.runtime.access.log_ins import LogIns, proven_by
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.gives import Gives, Tables
@@ -305,15 +305,18 @@ class Conversation:
                 self.say(TellRedirect(house.elsewhere, "this broker stops"))
             self.end(RefusalCode.CLOSING, "this broker stops: go to another one")
         elif house.users.is_open:
-            self._attach(house.users.anybody(hello))
+            try:
+                self._attach(house.log_ins.anybody(house.users, hello, self.stream, "ClientHello"))
+            except AccessDenied as error:
+                house.refused += 1
+                self.end(error.code, str(error))
         else:
             self._hold("checking")
             self._checking = once("a log-in", self._check(hello), lambda: self.end(RefusalCode.BUSY, "try again"))
 
     async def _check(self, hello: ClientHello) -> None:
-        house = self.house
         try:
-            principal = await house.log_ins.admit(lambda: house.users, hello, self.stream, "ClientHello")
+            principal = await self.house.log_ins.admit(lambda: self.house.users, hello, self.stream, "ClientHello")
         except AccessDenied as error:
             self.house.refused += 1
             self.end(error.code, str(error))
@@ -335,11 +338,9 @@ class Conversation:
         limits = self.limits = principal.limits
         count = house.by_principal.get(principal.name, 0)
         gone = house.revoked.why_not(self.stream.certificate, time.time())
-        error = None if gone is None else AccessDenied(gone)
-        if error is None and count >= limits.connections:
-            reason = f"{principal.name!r} has {count} connections already: close one first"
-            error = AccessDenied(reason, code=RefusalCode.LIMIT)
-        if error is not None:
+        if gone is not None or count >= limits.connections:
+            reason = gone or f"{principal.name!r} has {count} connections already: close one first"
+            error = AccessDenied(reason, code=RefusalCode.LIMIT if gone is None else RefusalCode.DENIED)
             house.refused += 1
             house.log_ins.refused(house.users, hello, self.stream, "ClientHello", error)
             self.end(error.code, str(error))
@@ -432,13 +433,13 @@ class Conversation:
     @property
     def owner(self) -> str:
         """Whose batches it stages: where nobody shows who they are, there is one owner."""
-        return "" if self.house.users.is_open else self.principal_name
+        return "" if self.house.users.is_open and self.stream.certificate is None else self.principal_name
 
     @property
     def name(self) -> str:
         who = "?"
         if self._hello is not None:
-            shown = self.house.log_ins.shown(self.house.users, self._hello, self.stream.proven)[0]
+            shown = self.house.log_ins.shown(self.house.users, self._hello, proven_by(self.stream))[0]
             who = repr(self.client_id if self.session else shown)
         return f"{who} at {self.stream.peer}"
 

@@ -19,6 +19,7 @@ from typing import Final
 from veena.core.boundary.clients import RightsChanged, Unwatch
 from veena.core.boundary.inputs_effects import Unsubscribe
 from veena.errors import AccessDenied, RefusalCode
+from veena.runtime.access.log_ins import proven_by
 from veena.runtime.access.rights import Action, Rights
 from veena.runtime.access.users import Principal
 from veena.runtime.clients.conversation import Conversation, House
@@ -55,7 +56,7 @@ def judge_all(house: House, why_not: Callable[[Stream], str | None]) -> Judged:
 
 def _judge(house: House, who: Conversation, before: Principal, judged: Judged) -> None:
     try:
-        now = house.users.again(before, who.client_id, who.stream.proven)
+        now = house.users.again(before, who.client_id, proven_by(who.stream))
     except AccessDenied as error:
         _end(who, RefusalCode.DENIED, str(error), judged)
         return

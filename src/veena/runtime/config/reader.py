@@ -9,22 +9,31 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from veena.address import Address, parse_address
+from veena.address import Address, format_address, parse_address
 from veena.errors import ConfigError, InvalidAddress
 from veena.runtime.config.schema import Config, ConfigFaults, Neighbour, Tables
 from veena.runtime.locator.regions import Regions
 from veena.runtime.networks.file import Network, load_network
+from veena.runtime.transports.names import BrokerName
 from veena.runtime.transports.secret_files import check_not_open, check_secret
 from veena.runtime.transports.url import Url, is_loopback, parse_url
 
 #: A configuration is a page or two.
 MAX_FILE_BYTES = 1 << 20
 _DEFAULT_FILE = "the defaults"
+#: Keys that there were once: why there are none now, and what to write.
+_GONE = {
+    ("broker", "insecure"): (
+        "was two settings in one",
+        "write plaintext = true to listen beyond loopback without TLS, open_links = true to let anybody be a broker",
+    )
+}
 
 
 def load_config(path: Path | str | None = None, changes: dict[str, dict[str, Any]] | None = None) -> Config:
@@ -98,6 +107,9 @@ class _Reading:
         good: dict[str, Any] = {}
         for key, value in given.items():
             if key not in known:
+                if (".".join(path), key) in _GONE:
+                    self.fault(path, key, *_GONE[".".join(path), key])
+                    continue
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
                 remedy = f"the {'keys' if path else 'tables'} here are {', '.join(known)}"
                 self.fault(path, key, "is unknown", remedy + (f"; did you mean {near[0]}?" if near else ""))
@@ -122,7 +134,7 @@ class _Reading:
         if not tables.broker.listen:
             self.fault(("broker",), "listen", "names no place", f'write listen = ["{"veena://127.0.0.1:7700"}"]')
         self._urls("broker", "announce", tables.broker.announce)
-        dialled = self._urls("links", "dial", tables.links.dial)
+        dialled = self._dialled(tables)
         self._check_doors(tables, listen)
         self._check_tls(tables, [*listen, *dialled])
         self._check_files(tables)
@@ -135,6 +147,7 @@ class _Reading:
         if place is None or self.faults:
             return None
         address, network, neighbours = place
+        self._check_dialled(tables, listen, dialled, neighbours)
         label = tables.broker.label or ""
         config = Config(
             tables=tables,
@@ -150,16 +163,26 @@ class _Reading:
             members=tuple(broker.address for broker in network.brokers) if network is not None else (),
             label=label,
             labels=None if network is None else network.labels,
+            listed=frozenset() if network is None else frozenset(_listed(network)),
         )
         try:
             config.settings()
         except ConfigError as error:
             self.fault(("limits",), error.entry, error.reason, error.remedy)
+        self._check_names(config)
         try:
             Regions(tables.locator.regions, config.labels, config.levels, config.fanout)
         except ValueError as error:
             self.fault(("locator",), "regions", str(error), 'write { "10.2.0.0/16" = "SSC-A.SC-1" }')
         return config
+
+    def _dialled(self, tables: Tables) -> list[Url]:
+        """The places that the file itself has this broker dial."""
+        links = tables.links
+        found = [] if links.dial == "configured" else self._urls("links", "dial", links.dial)
+        for neighbour in links.neighbours:
+            found += self._urls("links", "neighbours", neighbour.urls)
+        return found
 
     def _urls(self, section: str, key: str, texts: list[str]) -> list[Url]:
         found: list[Url] = []
@@ -172,23 +195,70 @@ class _Reading:
 
     def _check_doors(self, tables: Tables, listen: list[Url]) -> None:
         """What others can reach needs TLS and has to ask who they are."""
-        if tables.broker.insecure:
-            return
-        asks = tables.auth.users_file is not None or tables.tls.clients == "required"
+        broker = tables.broker
+        # Who may be a broker has every right: there is no use in asking clients then.
+        asks = broker.open_links or tables.auth.users_file is not None or tables.tls.clients == "required"
         for url in listen:
-            missing = [] if url.is_secure else ["TLS (veenas:// or wss://, and [tls])"]
+            missing = [] if url.is_secure or broker.plaintext else ["TLS (veenas:// or wss://, and [tls])"]
             missing += [] if asks else ['authentication ([auth] users_file, or [tls] clients = "required")']
             if not url.is_local and missing:
                 reason = f"opens {url} to other machines without {' and without '.join(missing)}"
-                self.fault(("broker",), "listen", reason, "add them, listen on 127.0.0.1, or set insecure = true")
+                remedy = "add them, listen on 127.0.0.1, or set plaintext = true to go without TLS"
+                remedy += "" if asks else ", open_links = true to go without authentication"
+                self.fault(("broker",), "listen", reason, remedy)
         place = tables.http.listen
         if place is not None:
             host, port = split_place(place)
             if port is None:
                 self.fault(("http",), "listen", f"is {place!r}", 'write "host:port", such as "127.0.0.1:7780"')
-            elif not is_loopback(host):
+            elif not is_loopback(host) and not broker.plaintext:
                 reason = f"opens {place} to other machines without TLS and authentication"
-                self.fault(("http",), "listen", reason, "listen on 127.0.0.1 behind a proxy, or set insecure = true")
+                remedy = "listen on 127.0.0.1 behind a proxy, or set [broker] plaintext = true"
+                self.fault(("http",), "listen", reason, remedy)
+
+    def _check_dialled(
+        self, tables: Tables, listen: list[Url], dialled: list[Url], neighbours: tuple[Neighbour, ...]
+    ) -> None:
+        """Who listens inside TLS does not say in the clear, at a link of its own, what came to it inside."""
+        if not any(url.is_secure for url in listen):
+            return
+        remedy = "write veenas:// or wss://, or listen without TLS yourself"
+        told = {
+            ("links", "dial"): dialled,
+            ("broker", "network"): [parse_url(url) for neighbour in neighbours for url in neighbour.urls],
+            ("locator", "brokers"): [parse_url(url) for url in tables.locator.brokers],
+        }
+        for (section, key), urls in told.items():
+            for url in urls:
+                if not url.is_secure and url.carrier != "memory":
+                    reason = f"has this broker, which listens inside TLS, dial {url} outside of it"
+                    self.fault((section,), key, reason, remedy)
+
+    def _check_names(self, config: Config) -> None:
+        """The own certificate, where it names a broker, has to name this one."""
+        try:
+            names = config.own_names()
+        except ConfigError:  # whoever loads the certificate tells
+            return
+        if not names:
+            return
+        right = [name for name in names if (name.network, name.name) == (config.network, config.name)]
+        if not right:
+            reason = f"is of {names[0]}, and this is broker {config.name!r} of network {config.network!r}"
+            self.fault(("tls",), "certificate", reason, "correct [broker] name or the network's, or get another one")
+        elif config.tables.tls.clients == "none" and not config.tables.broker.open_links:
+            reason = 'are "none", and neighbours of a broker with a certificate in its name have to show theirs'
+            self.fault(("tls",), "clients", reason, 'write clients = "optional", or "required"')
+        elif all(name.unit for name in right) and not any(self._is_in(config, name) for name in right):
+            reason = f"is of {right[0]}, and the address is {format_address(config.address)}"
+            self.fault(("tls",), "certificate", reason, "correct the address, or get a certificate for its unit")
+
+    def _is_in(self, config: Config, name: BrokerName) -> bool:
+        try:
+            unit = config.unit_of(".".join(name.unit))
+        except InvalidAddress:
+            return False
+        return config.address[: len(unit)] == unit
 
     def _check_tls(self, tables: Tables, urls: list[Url]) -> None:
         tls = tables.tls
@@ -293,6 +363,10 @@ def split_place(text: str) -> tuple[str, int | None]:
     host, _, port = text.rpartition(":")
     ok = host and port.isascii() and port.isdigit() and int(port) <= 65535
     return host.strip("[]"), int(port) if ok else None
+
+
+def _listed(network: Network) -> Iterator[Url]:
+    return (parse_url(url) for broker in network.brokers for url in broker.listen)
 
 
 def _expected(kind: object, told: str) -> str:

@@ -1,8 +1,9 @@
 """A broker's configuration: one TOML file, every fault in it found in one reading, each with its line and a remedy.
 
 Without a file a broker runs on loopback with the defaults below. What is reached from beyond this machine has to be
-inside TLS and has to ask who connects; a configuration that opens such a door is not started, unless it says
-`insecure = true`. Paths are relative to the file.
+inside TLS and has to ask who connects; a configuration that opens another door is not started, unless it says
+`plaintext = true` (without TLS) or `open_links = true` (anybody may be a broker, so nobody is asked). Paths are
+relative to the file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, MAX_LEVELS, Address, Labels
+from veena.address import (
+    DEFAULT_FANOUT,
+    DEFAULT_LEVELS,
+    MAX_LEVELS,
+    Address,
+    Labels,
+    Unit,
+    check_unit,
+    parse_address,
+)
 from veena.core.boundary.settings import (
     DEFAULT_BROKER_CONSTRAINTS,
     DEFAULT_UNIT_CONSTRAINTS,
@@ -29,12 +39,16 @@ from veena.runtime.access.limits import Limits
 from veena.runtime.links.links import Retry
 from veena.runtime.links.trust import Trust
 from veena.runtime.transports.certificate import NONE_REVOKED, Revoked, load_revoked
+from veena.runtime.transports.names import BrokerName, own_names
 from veena.runtime.transports.registry import Secrets
 from veena.runtime.transports.tls import AskClients, client_context, server_context
+from veena.runtime.transports.url import Url, parse_url
 
 DEFAULT_LISTEN = "veena://127.0.0.1:7700"
 #: Places to listen on, and neighbours to dial: more is a mistake.
 MAX_PLACES = 64
+#: Brokers whose names and addresses one file binds: larger networks have a network file.
+MAX_NEIGHBOURS = 1024
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
@@ -78,8 +92,10 @@ class BrokerSection(_Section, frozen=True):
     announce: Places = msgspec.field(default_factory=list)
     #: Where it stands, in words that clients use too (attribute `place`), such as "Syracuse": for who advises.
     place: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    #: Open doors to other machines without TLS and authentication.
-    insecure: bool = False
+    #: Open doors to other machines without TLS: what passes can be read and changed on the way.
+    plaintext: bool = False
+    #: Let anybody who reaches this broker be a broker too, without a certificate: with all rights that brokers have.
+    open_links: bool = False
 
 
 class NetworkSection(_Section, frozen=True):
@@ -115,10 +131,23 @@ class StoreSection(_Section, frozen=True):
     staged_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 50)] = 1 << 30
 
 
+class NeighbourEntry(_Section, frozen=True):
+    """A broker of which the operator knows where it belongs: its name stands for its address."""
+
+    name: Name
+    address: str
+    #: Where it listens, if this broker is to dial it.
+    urls: Places = msgspec.field(default_factory=list)
+
+
 class LinksSection(_Section, frozen=True):
-    #: The neighbours that this broker dials; a network file adds its own.
-    dial: Places = msgspec.field(default_factory=list)
-    #: Whose links are taken where clients have to prove who they are: names of certificates, `*` for any characters.
+    #: The neighbours that this broker dials; a network file adds its own. Where units fell apart, it also dials brokers
+    #: that others tell it of; with "configured" it never does, and dials `neighbours` and the network file's alone.
+    dial: Places | Literal["configured"] = msgspec.field(default_factory=list)
+    neighbours: Annotated[list[NeighbourEntry], msgspec.Meta(max_length=MAX_NEIGHBOURS)] = msgspec.field(
+        default_factory=list
+    )
+    #: Who may be a neighbour where clients have to prove who they are: names of certificates, `*` for any characters.
     certificates: Places = msgspec.field(default_factory=list)
     heartbeat_s: Seconds = 1.0
     #: The first and the longest pause before a lost link is dialled again.
@@ -239,6 +268,7 @@ RELOADABLE = (
     ("tls", "revoked"),
     ("links", "certificates"),
     ("links", "dial"),
+    ("links", "neighbours"),
     ("load", "clients"),
     ("load", "events_per_second"),
     ("http", "hosts"),
@@ -277,6 +307,8 @@ class Config:
     label: str = ""
     #: The names of units by the network file.
     labels: Labels | None = None
+    #: Where the brokers of the network file listen.
+    listed: frozenset[Url] = frozenset()
 
     def settings(self) -> Settings:
         tables = self.tables
@@ -312,7 +344,18 @@ class Config:
         place = (new.network, new.levels, new.fanout, new.address)
         if place != (self.network, self.levels, self.fanout, self.address):
             return self
-        return replace(self, neighbours=new.neighbours, members=new.members, labels=new.labels)
+        return replace(self, neighbours=new.neighbours, members=new.members, labels=new.labels, listed=new.listed)
+
+    def taking_over(self, new: Config) -> Config:
+        """With what may change while a broker runs from another file; everything else stays as it is."""
+        found = self.tables
+        for section, key in changes(self.tables, new.tables):
+            if (section, key) in RELOADABLE:
+                changed = msgspec.structs.replace(
+                    getattr(found, section), **{key: getattr(getattr(new.tables, section), key)}
+                )
+                found = msgspec.structs.replace(found, **{section: changed})
+        return replace(self, tables=found, base=new.base)
 
     def path(self, name: str | None) -> Path | None:
         """A path of the file, from where it is relative to."""
@@ -336,10 +379,33 @@ class Config:
         path = self.path(self.tables.tls.revoked)
         return NONE_REVOKED if path is None else load_revoked(path)
 
+    def own_names(self) -> tuple[BrokerName, ...]:
+        """What its own certificate calls this broker; raises ConfigError where that cannot be read."""
+        path = self.path(self.tables.tls.certificate)
+        return () if path is None else own_names(path)
+
     def trust(self) -> Trust:
+        """Who may be a neighbour; raises ConfigError where the own certificate cannot be read."""
         tables = self.tables
         asks = tables.auth.users_file is not None or tables.tls.clients != "none"
-        return Trust(tuple(tables.links.certificates), tables.broker.insecure or not asks)
+        neighbours = {parse_url(url) for neighbour in self.neighbours for url in neighbour.urls}
+        return Trust(
+            tuple(tables.links.certificates),
+            tables.broker.open_links or not asks,
+            self.network,
+            is_named=bool(self.own_names()),
+            inside_tls=any(parse_url(url).is_secure for url in self.listen),
+            places=self.listed | neighbours if tables.links.dial == "configured" else None,
+            unit_of=self.unit_of,
+        )
+
+    def unit_of(self, label: str) -> Unit:
+        """The unit of a label path, or of numbers where there is no network file; InvalidAddress if there is none."""
+        if self.labels is not None:
+            return self.labels.unit(label)
+        unit = parse_address(label, fanout=self.fanout)
+        check_unit(unit, self.fanout)
+        return unit
 
     def retry(self) -> Retry:
         return Retry(self.tables.links.retry_s, self.tables.links.retry_s_max)

@@ -75,13 +75,13 @@ class Fleet:
         settings: str | Callable[[str], str] = "",
         records: str = "off",
         copies: int = 1,
-        insecure: bool = False,
+        open_links: bool = False,
         on_up: Callable[[Member], None] = lambda member: None,
         on_exit: Callable[[Member, int], None] = lambda member, code: None,
     ) -> None:
         """`settings` is TOML that every broker's file gets, or the one of a label; it begins with a table of its own.
 
-        `insecure`: that brokers with a users file believe each other without certificates, on one machine.
+        `open_links`: that brokers with a users file believe each other without certificates, on one machine.
         """
         self._held: list[socket.socket] = []
         _check_transports(network)
@@ -92,7 +92,7 @@ class Fleet:
         ]
         self._restart = restart
         self._settings = settings
-        self._insecure = insecure
+        self._open_links = open_links
         self._records = records
         self._copies = copies
         self._on_up = on_up
@@ -311,7 +311,7 @@ class Fleet:
             f'network = "{"" if detours else "../"}network.toml"',
             f"label = {json.dumps(member.label)}",
             f"listen = [{listen}]",
-            *(["insecure = true"] if self._insecure else []),
+            *(["open_links = true"] if self._open_links else []),
             "",
             "[store]",
             'path = "store"',

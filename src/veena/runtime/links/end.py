@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from veena.core.wire import codec as wire
+from veena.core.wire.control import Hello
 from veena.core.wire.event import EventCodec
 from veena.errors import RemoteProtocolError
 from veena.runtime.transports.stream import Bytes, Stream
@@ -80,8 +81,9 @@ class LinkEnd:
         self.number = number
         self.stream = stream
         self.own = own
-        #: Whether this broker has made the connection.
-        self.is_dialled = False
+        #: What the peer said first, and whether that was judged (`trust`).
+        self.hello: Hello | None = None
+        self.is_judged = False
         self._links = links
         self._decoder = wire.Decoder(links.codec, links.codec.max_frame, renumber=False)
         self._bytes_in = self._bytes_out = 0

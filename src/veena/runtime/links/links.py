@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from veena.address import format_address
 from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, LinkDown, LinkLoad, LinkRoom, LinkUp, Send
 from veena.core.wire import codec as wire
-from veena.core.wire.control import MAX_REASON, Goodbye
+from veena.core.wire.control import MAX_REASON, Goodbye, Hello
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
-from veena.runtime.links.trust import Trust
+from veena.runtime.links.trust import NotTrusted, Trust
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
 from veena.runtime.supervision import Supervisor, once
@@ -39,6 +39,8 @@ GOOD_LIFE_S = 10.0
 MEASURE_S = 1.0
 #: Dials at once that the core has asked for; the core asks again.
 MAX_DIALS = 16
+#: No link has this number.
+NO_LINK = 0
 #: What a dial may end with; a name that no host can have is a UnicodeError.
 NOT_REACHED = (OSError, VeenaError, UnicodeError)
 
@@ -93,16 +95,19 @@ class Links:
 
     def accept(self, stream: Stream, data: bytes) -> Listener:
         """Another broker has connected and said this much."""
-        why_not = self.revoked.why_not(stream.certificate, time.time()) or self.trust.why_not(stream)
-        if why_not is not None:
-            return self._refuse(stream, why_not)
-        end = self._open(stream, own=None, dialled=False)
-        end.received(data)
+        end = self._meet(stream, own=None, dialled=False)
+        if end.number != NO_LINK:
+            end.received(data)
         return end
 
-    def _refuse(self, stream: Stream, reason: str) -> Listener:
+    def _meet(self, stream: Stream, own: OwnLink | None, dialled: bool) -> LinkEnd:
+        """One link more, if its peer may be a neighbour; whoever has made it, the same is asked."""
+        why_not = self.revoked.why_not(stream.certificate, time.time()) or self.trust.why_not(stream)
+        return self._open(stream, own, dialled) if why_not is None else self._refuse(stream, why_not)
+
+    def _refuse(self, stream: Stream, reason: str) -> LinkEnd:
         self._note_refusal(stream, RefusalCode.DENIED, reason)
-        refused = LinkEnd(0, stream, None, self)  # no link has this number: whatever it says goes nowhere
+        refused = LinkEnd(NO_LINK, stream, None, self)  # whatever it says goes nowhere
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
         return refused
@@ -169,7 +174,6 @@ class Links:
     def _open(self, stream: Stream, own: OwnLink | None, dialled: bool) -> LinkEnd:
         self._last += 1
         end = LinkEnd(self._last, stream, own, self)
-        end.is_dialled = dialled or own is not None
         self._ends[end.number] = end
         self._note("link up", end, proven=stream.proven)
         if self.audit is not None:
@@ -209,13 +213,29 @@ class Links:
             self._dials -= 1
 
     async def _connect(self, urls: Sequence[Url], own: OwnLink | None, dialled: bool) -> None:
+        ends: list[LinkEnd] = []
+
+        def met(stream: Stream) -> LinkEnd:
+            ends.append(self._meet(stream, own, dialled))
+            return ends[-1]
+
         for at, url in enumerate(urls):
             try:
-                await connect(url, lambda stream: self._open(stream, own, dialled), self._secrets)
+                self._check_place(url)
+                await connect(url, met, self._secrets)
+                if ends[-1].number == NO_LINK:
+                    raise NotTrusted("the peer may not be a neighbour")
                 return
             except NOT_REACHED:
                 if at == len(urls) - 1:
                     raise
+
+    def _check_place(self, url: Url) -> None:
+        why_not = self.trust.why_not_place(url)
+        if why_not is not None:
+            if self.audit is not None:
+                self.audit.note("dial refused", address=str(url), code=RefusalCode.DENIED, reason=why_not)
+            raise NotTrusted(why_not)
 
     def _with(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         """One task more that ends with these links."""
@@ -277,8 +297,25 @@ class Links:
     # --- what an end tells ---
 
     def arrived(self, end: LinkEnd, frames: list[wire.Numbered]) -> None:
-        if end.number in self._ends:
-            self._give(Arrived(end.number, frames))
+        if end.number not in self._ends:
+            return
+        if not end.is_judged:
+            why_not = self._judge_greeting(end, frames)
+            if why_not is not None:
+                self._note_refusal(end.stream, RefusalCode.DENIED, why_not)
+                self._end(end, why_not)
+                return
+        self._give(Arrived(end.number, frames))
+
+    def _judge_greeting(self, end: LinkEnd, frames: list[wire.Numbered]) -> str | None:
+        """Why the peer may not be a neighbour by what it says first, if so: its Hello, or a question without one."""
+        for _, frame in frames:
+            if type(frame) is Hello:
+                end.hello, end.is_judged = frame, True
+                return self.trust.why_not_greeting(end.stream, frame)
+            if type(frame) is not Goodbye and self.trust.asks_names:
+                return f"{type(frame).__name__} before a Hello: brokers of this network have a name and an address"
+        return None
 
     def fault(self, end: LinkEnd, error: RemoteProtocolError) -> None:
         """It sent what it must not: it is told so, and the link is over."""
@@ -309,17 +346,22 @@ class Links:
         """End the links that would not be taken now; how many. `why_not` says why a connection must end, if so."""
         ended = 0
         for end in list(self._ends.values()):
-            reason = why_not(end.stream) or (None if end.is_dialled else self.trust.why_not(end.stream))
+            reason = why_not(end.stream) or self.trust.why_not(end.stream)
+            if reason is None and end.hello is not None:
+                reason = self.trust.why_not_greeting(end.stream, end.hello)
             if reason is not None:
+                self._note_end(end, reason)
                 self._end(end, reason)
                 ended += 1
         return ended
 
-    def _end(self, end: LinkEnd, reason: str) -> None:
-        del self._ends[end.number]
+    def _note_end(self, end: LinkEnd, reason: str) -> None:
         self._log.warning("link ended", link=end.number, peer=end.stream.peer, reason=reason)
         if self.audit is not None:
             self.audit.note("link ended", address=end.stream.peer, certificate=end.stream.proven, reason=reason)
+
+    def _end(self, end: LinkEnd, reason: str) -> None:
+        del self._ends[end.number]
         end.put([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         end.flush()
         end.stream.close(reason)
@@ -333,6 +375,7 @@ class Links:
         for end in list(self._ends.values()):
             expired = self.revoked.why_not(end.stream.certificate, now)
             if expired is not None:
+                self._note_end(end, expired)
                 self._end(end, expired)
                 continue
             news = end.measure()

@@ -1,34 +1,116 @@
-"""Whose links are taken: a broker is believed what it says of the network, so not everybody may be one.
+"""Who may be a neighbour: a broker is believed what it says of the network, so not everybody may be one.
 
-As long as nobody has to prove who it is (a broker that only this machine reaches, or `insecure`), anybody may. As soon
-as clients have to, a link that others make needs a certificate whose name is listed: a client's certificate, or no
-certificate at all, must not be a way around the rights of clients.
+As long as nobody has to prove who it is (a broker that only this machine reaches, or `open_links`), anybody may. As
+soon as clients have to, a link needs a certificate of a broker, whoever has made it: a client's certificate, or none at
+all, must not be a way around the rights of clients, and who answers where a broker was said to listen may be anybody.
+
+Which certificates are brokers' is said in one of two ways:
+
+- by the certificates themselves, where this broker's own names it (`transports.names`): network and name have to be
+  those of the peer's Hello, and its address has to be in a unit that the certificate allows;
+- by `[links] certificates`, patterns of names, where it does not.
+
+The invariant: no frame of a peer reaches the core before its certificate was judged, and none before its Hello was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from veena.address import Unit, format_address
+from veena.core.wire.control import Hello
+from veena.errors import VeenaError
+from veena.runtime.transports.names import BrokerName, broker_names
 from veena.runtime.transports.stream import Stream
+from veena.runtime.transports.url import Url
+
+
+class NotTrusted(VeenaError):
+    """A place that must not be dialled, or a peer there that may not be a neighbour."""
+
+
+def _no_labels(label: str) -> Unit:
+    raise ValueError("this broker knows no labels")
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Who may be a neighbour."""
+    """Who may be a neighbour, and where one may be looked for."""
 
     #: Names of certificates; `*` stands for any characters.
     certificates: tuple[str, ...] = ()
     anybody: bool = True
+    network: str = ""
+    #: Whether this broker's own certificate names it: those of its neighbours have to name them then.
+    is_named: bool = False
+    #: Whether this broker listens inside TLS: it dials nobody outside of it then.
+    inside_tls: bool = False
+    #: The only places that are dialled; None: wherever brokers are said to listen.
+    places: frozenset[Url] | None = None
+    #: The unit of a label path (`SSC-B.SC-5`); raises ValueError where there is none.
+    unit_of: Callable[[str], Unit] = _no_labels
+
+    @property
+    def asks_names(self) -> bool:
+        """Whether neighbours have to have certificates that name them."""
+        return self.is_named and not self.anybody
 
     def why_not(self, stream: Stream) -> str | None:
-        """Why this stream must not become a link; None if it may."""
+        """Why this stream must not become a link, whoever has made it; None if it may."""
         if self.anybody:
             return None
-        if stream.proven is None:
+        if stream.certificate is None:
             return "brokers show a certificate here: dial veenas:// or wss:// with [tls] certificate and key"
-        if not any(fnmatchcase(stream.proven, pattern) for pattern in self.certificates):
-            return (
-                f"certificate {stream.proven!r} is no broker's: list it in [links] certificates of the broker you dial"
-            )
+        names = broker_names(stream.certificate)
+        shown = f"certificate {stream.proven!r}"
+        if names and not any(name.network == self.network for name in names):
+            return f"{shown} names a broker of network {names[0].network!r}, and this network is {self.network!r}"
+        if self.asks_names and not names:
+            return f"{shown} names no broker: get one with veena://{self.network}#NAME, as `veena pki broker` makes it"
+        if self.asks_names and not self.certificates:
+            return None
+        found = (*stream.certificate.names, *stream.certificate.uris)
+        if not any(fnmatchcase(name, pattern) for pattern in self.certificates for name in found):
+            return f"{shown} is no broker's: list it in [links] certificates of the broker that refuses it"
         return None
+
+    def why_not_place(self, url: Url) -> str | None:
+        """Why a broker must not be looked for there."""
+        if self.inside_tls and not url.is_secure and url.carrier != "memory":
+            return f"{url} is outside TLS, and this broker listens inside: it dials veenas:// and wss:// only"
+        if self.places is not None and url not in self.places:
+            return f'{url} is not in the configuration, and [links] dial = "configured"'
+        return None
+
+    def why_not_greeting(self, stream: Stream, hello: Hello) -> str | None:
+        """Why the broker that greets so must not be a neighbour."""
+        names = broker_names(stream.certificate)
+        if self.anybody or not names:
+            return None
+        found = [name for name in names if (name.network, name.name) == (self.network, hello.name)]
+        if not found:
+            return f"the certificate names broker {names[0].name!r}, and the peer says that it is {hello.name!r}"
+        if hello.network != self.network:
+            return f"the peer is of network {hello.network!r}, and its certificate of {self.network!r}"
+        return self._why_not_there(found, hello)
+
+    def _why_not_there(self, names: list[BrokerName], hello: Hello) -> str | None:
+        faults: list[str] = []
+        for name in names:
+            if not name.unit:
+                return None
+            label = ".".join(name.unit)
+            try:
+                unit = self.unit_of(label)
+            except ValueError as error:
+                faults.append(f"{label} ({error})")
+                continue
+            if hello.address[: len(unit)] == unit:
+                return None
+            faults.append(label)
+        return (
+            f"the certificate lets broker {hello.name!r} live in {' or '.join(faults)}, and its address is"
+            f" {format_address(hello.address)}"
+        )

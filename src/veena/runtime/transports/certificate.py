@@ -1,4 +1,4 @@
-"""What is remembered of a peer's certificate: until when it is good, who signed it, and whether it was revoked since.
+"""What is remembered of a peer's certificate: whose it is, who signed it, and if it is good still.
 
 A handshake says that a certificate is good now. A connection lives longer: its certificate expires, the authority
 revokes it, or the broker stops believing that authority. `why_not` says so of each connection afterwards.
@@ -19,6 +19,10 @@ Issuer = tuple[str, ...]
 Name = tuple[tuple[tuple[str, str], ...], ...]
 #: A list of revoked certificates has some 40 bytes for each.
 MAX_FILE_BYTES: Final = 64 << 20
+#: Alternative names that are looked at: a certificate with more is none of people, programs or brokers.
+MAX_NAMES: Final = 256
+#: The kinds of alternative names that may be a user's, as `ssl` calls them.
+_NAMES: Final = ("DNS", "email")
 _BEGIN: Final = b"-----BEGIN X509 CRL-----"
 
 
@@ -30,6 +34,10 @@ class Certificate:
     serial: int
     #: In seconds since 1970.
     not_after: float
+    #: The names of people and programs that it proves: its common name, and alternative names of hosts and mail.
+    names: tuple[str, ...] = ()
+    #: Its other alternative names, such as those of brokers.
+    uris: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +64,27 @@ def of_peer(found: object) -> Certificate | None:
     """From what a transport says of its peer's certificate; None where there is none, or it was not asked for."""
     if not isinstance(found, dict) or "serialNumber" not in found or "notAfter" not in found:
         return None
+    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
+    others: list[tuple[str, str]] = list(found.get("subjectAltName", ()))[:MAX_NAMES]
     return Certificate(
-        _values(found.get("issuer")), int(found["serialNumber"], 16), ssl.cert_time_to_seconds(found["notAfter"])
+        _values(found.get("issuer")),
+        int(found["serialNumber"], 16),
+        ssl.cert_time_to_seconds(found["notAfter"]),
+        tuple(dict.fromkeys([*common, *(value for kind, value in others if kind in _NAMES)])),
+        tuple(value for kind, value in others if kind == "URI"),
     )
+
+
+def first_name(path: Path) -> str:
+    """The common name of a certificate in a PEM file; empty where there is none, or no such file."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes()).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except (OSError, ValueError):  # who uses the file as a certificate tells
+        return ""
+    return str(found[0].value) if found else ""
 
 
 def load_revoked(path: Path) -> Revoked:

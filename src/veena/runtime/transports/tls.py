@@ -1,8 +1,8 @@
 """TLS contexts from files: what this end shows, whom it believes, and whom it asks for a certificate.
 
-TLS 1.2 at least; a peer's certificate is always checked against the named authority where one is named, else against
-the system's, and the name in it against the host that was dialled. With a list of revoked certificates none of those is
-taken, nor one whose authority has no valid list: it is to be renewed in time.
+TLS 1.2 at least; a peer's certificate is always checked against the named authority, and no other, where one is named;
+else against the system's authorities; and the name in it against the host that was dialled. With a list of revoked
+certificates none of those is taken, nor one whose authority has no valid list: it is to be renewed in time.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ def client_context(
     key: Path | None = None,
     revoked: Path | None = None,
 ) -> ssl.SSLContext:
-    """For dialling; with certificate and key this end can be asked who it is."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    """For dialling; an authority stands in for the system's. With certificate and key this end can show who it is."""
+    try:  # only without a file are the system's authorities loaded
+        context = ssl.create_default_context(cafile=None if authority is None else str(authority))
+    except (OSError, ssl.SSLError) as error:
+        raise _no_authority(authority, error) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if authority is not None:
-        _load_authority(context, authority)
         _refuse_revoked(context, revoked)
     if certificate is not None and key is not None:
         load_chain(context, certificate, key)
@@ -67,8 +69,12 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
     try:
         context.load_verify_locations(authority)
     except (OSError, ssl.SSLError) as error:
-        remedy = "name a PEM file with the certificates of the authority"
-        raise ConfigError("[tls]", f"authority {authority}", f"cannot be used ({error})", remedy) from None
+        raise _no_authority(authority, error) from None
+
+
+def _no_authority(authority: Path | None, error: Exception) -> ConfigError:
+    remedy = "name a PEM file with the certificates of the authority"
+    return ConfigError("[tls]", f"authority {authority}", f"cannot be used ({error})", remedy)
 
 
 def _refuse_revoked(context: ssl.SSLContext, revoked: Path | None) -> None:

@@ -32,6 +32,7 @@ from veena.core.wire.header import VERSION, VERSION_LOW
 from veena.core.wire.locator import AskLocate, TellLocated
 from veena.errors import AccessDenied, ConfigError, NotConnected, RefusalCode, Refused, RemoteProtocolError, refusal
 from veena.runtime.locator.client import locator_url
+from veena.runtime.transports.certificate import first_name
 from veena.runtime.transports.tls import client_context
 from veena.runtime.transports.url import Url, parse_url
 
@@ -68,8 +69,10 @@ class Access:
         return client_context(authority, certificate, key)
 
     def name(self) -> str:
-        """A client id: rights let a user use its own name with anything behind a slash."""
-        return self.client_id or f"{self.user or 'reader'}/{uuid.uuid4().hex[:12]}"
+        """A client id: a user may use its own name with anything behind a slash, as may whom a certificate names."""
+        is_unnamed = self.cert_file and not (self.client_id or self.user or self.token)
+        shown = first_name(Path(self.cert_file)) if is_unnamed else ""
+        return self.client_id or f"{self.user or shown or 'reader'}/{uuid.uuid4().hex[:12]}"
 
 
 class _Carrier(Protocol):
