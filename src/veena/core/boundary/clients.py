@@ -98,6 +98,15 @@ class Dropped:
 
     session: int
     count: int
+    #: By subscription, 0 for what is addressed to the client itself; one event may be for many.
+    missed: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskRoom:
+    """More waits for a client: answer `SessionClear` when what was handed over has gone out and there is room."""
+
+    session: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +148,4 @@ class CaughtUp:
     gone_ns: int = 0
 
 
-ServiceEffect = Pause | Resume | Dropped | CloseSession | Wanted | Unanswered | CaughtUp
+ServiceEffect = Pause | Resume | Dropped | AskRoom | CloseSession | Wanted | Unanswered | CaughtUp

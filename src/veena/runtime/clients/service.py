@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from veena.address import Unit
-from veena.core.boundary.clients import CaughtUp, CloseSession, Dropped, Pause, Unanswered, Wanted
+from veena.core.boundary.clients import AskRoom, CaughtUp, CloseSession, Dropped, Pause, Unanswered, Wanted
 from veena.core.boundary.clients import Resume as ResumeEffect
 from veena.core.boundary.discovery import Advertised, AdvertRefused, Answer, QueryRefused
 from veena.core.boundary.explain import Denied
@@ -191,7 +191,8 @@ class Conversations:
             ClientRefused: self._refused,
             Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
             CloseSession: lambda who, effect: who.end(RefusalCode.SLOW, effect.reason),
-            Dropped: lambda who, effect: who.say(TellDropped(effect.count)),
+            AskRoom: lambda who, effect: who.reading.ask_room(),
+            Dropped: lambda who, effect: who.say(TellDropped(effect.count, effect.missed)),
             Pause: lambda who, effect: who.say(PauseFrame(effect.reason[:MAX_REASON])),
             ResumeEffect: lambda who, effect: who.say(Resume()),
             Wanted: lambda who, effect: who.say(TellWanted(effect.number, effect.wanted)),

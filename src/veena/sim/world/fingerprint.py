@@ -113,6 +113,7 @@ EFFECT_CODES: dict[type[Effect], int] = {
     explain_boundary.ExplainRefused: 159,
     stage.StagedReleased: 160,
     stage.StagedHeld: 161,
+    clients.AskRoom: 162,
 }
 
 REASON_CODES: dict[Reason, int] = {
@@ -318,6 +319,7 @@ FACTS: dict[type[ToClient], Callable[[Any], bytes]] = {
     clients.Pause: lambda it: _numbers(it.session),
     clients.Resume: lambda it: _numbers(it.session),
     clients.Dropped: lambda it: _numbers(it.session, it.count),
+    clients.AskRoom: lambda it: _numbers(it.session),
     clients.CloseSession: lambda it: _numbers(it.session),
     clients.Wanted: lambda it: _numbers(it.session, it.number, it.wanted),
     clients.Unanswered: lambda it: _numbers(it.session, it.number, it.answers),
