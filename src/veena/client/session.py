@@ -430,6 +430,10 @@ class Session:
 
     def _heard_dropped(self, frame: TellDropped) -> None:
         self.dropped += frame.count
+        for number, count in frame.missed:
+            found = self.subscriptions.get(number) if number else self.inbox
+            if found is not None:
+                found.missed(count)
         logger.warning("%d events were dropped: this client did not read fast enough", frame.count)
 
     def _heard_heartbeat(self, frame: Heartbeat) -> None:

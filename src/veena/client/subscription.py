@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -26,8 +26,9 @@ from veena.matching.base.engine import Constraint
 #: Events and bytes that wait for the application: where the broker is asked to pause, and to go on.
 HIGH_EVENTS, LOW_EVENTS = 4096, 1024
 HIGH_BYTES, LOW_BYTES = 16 << 20, 4 << 20
-#: What comes although the broker was asked to pause was on its way; beyond this the oldest is dropped and counted.
-MAX_EVENTS = 1 << 17
+#: What comes although the broker was asked to pause was on its way: some MiB in the buffers of sockets, a quarter of a
+#: million of the smallest events. Beyond this, which no broker that heeds the pause reaches, the oldest is dropped.
+MAX_EVENTS = 1 << 19
 #: Events that the application has and has not acknowledged yet.
 MAX_HELD = 4096
 
@@ -74,8 +75,9 @@ class Subscription:
         self.is_caught_up = False
         self.silent: tuple[tuple[int, ...], ...] = ()
         self.gone_ns = 0
-        #: Events that never came because the application did not take them in time.
+        #: Events that never came because the application did not take them in time, and whom to tell how many more.
         self.dropped = 0
+        self.on_dropped: Callable[[int], None] | None = None
         #: Why no more is kept for a durable subscription at the moment, with a code and a remedy; None while more is.
         self.suspension: VeenaError | None = None
         #: Events for it that were never kept, because its user had too much kept already.
@@ -273,7 +275,13 @@ class Subscription:
             self._client.crowded(self, True)
         elif len(self._queue) > MAX_EVENTS:
             self._bytes -= len(self._queue.popleft().tail)
-            self.dropped += 1
+            self.missed(1)
+
+    def missed(self, count: int) -> None:
+        """So many events will not come."""
+        self.dropped += count
+        if self.on_dropped is not None:
+            self.on_dropped(count)
 
     def _was_had(self, frame: EventFrame) -> bool:
         """Whether it came before; of a durable subscription that is told to the broker again."""

@@ -168,6 +168,7 @@ class Broker:
 
     def handle(self, given: Input, now_ns: int) -> list[Effect]:
         kind, schedule = type(given), self.schedule
+        self.profiles.meter.begin()
         if kind not in QUIET:
             schedule.control_changed()
         elif kind is not Arrived:
@@ -183,6 +184,7 @@ class Broker:
         return self.events.publishers.again(session, burst, now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
+        self.profiles.meter.begin()
         self.schedule.control_changed()
         for link in list(self._links.values()):
             reason = link.tick(now_ns)

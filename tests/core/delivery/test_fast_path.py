@@ -30,6 +30,7 @@ from veena.core.boundary.inputs_effects import (
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.stored import Disk, Entries, Entry, Identity
 from veena.core.broker import Broker
+from veena.core.delivery.session_queue import OVERHEAD
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.codec import Decoder
 from veena.core.wire.event import EventCodec, EventFrame
@@ -294,7 +295,7 @@ def test_what_was_decided_before_is_decided_anew_when_wants_change() -> None:
 
 def test_the_short_form_leaves_nothing_to_be_told() -> None:
     """FLT-09: who does not read, and asked to be cut off for it, is cut off at once, however events come."""
-    lone = Lone(settings=Settings(max_outlet_events=3))
+    lone = Lone(settings=Settings(session_bytes=3 * OVERHEAD))
     lone.give(ClientUp(14, "impatient", slow="disconnect"))
     wants(lone, 14, 1)
     wants(lone, 11, 1)

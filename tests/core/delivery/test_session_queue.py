@@ -19,8 +19,12 @@ from veena.errors import ConfigError, LocalProtocolError
 from veena.event import Event
 
 FAST, SLOW = 1, 2
-NARROW = Settings(max_outlet_events=3)
 LOW, HIGH = Event(topic="quotes", priority=0), Event(topic="quotes", priority=9)
+
+
+#: What an event of these tests counts, and the settings with which three of them may wait.
+SIZE = OVERHEAD + len(event_copy(1, mates(0)).tail)
+NARROW = Settings(session_bytes=3 * SIZE)
 
 
 def audience(limits: Settings = NARROW, slow: str = "drop") -> tuple[Host, EventPeer]:
@@ -89,11 +93,11 @@ def test_lower_bands_are_dropped_first_and_handed_over_last() -> None:
 
 
 def test_bytes_are_bounded() -> None:
-    host, up = audience(Settings(max_outlet_bytes=3 * OVERHEAD))
+    host, up = audience(Settings(session_bytes=3 * SIZE - 1))
     up.hand(*(here(n) for n in range(1, 6)))
     found = host.statistics().outlet
     assert found.waiting == 2
-    assert found.waiting_bytes <= 3 * OVERHEAD
+    assert found.waiting_bytes == 2 * SIZE
 
 
 def test_all_sessions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +111,7 @@ def test_all_sessions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_event_larger_than_the_bound_is_dropped() -> None:
-    host, up = audience(Settings(max_outlet_bytes=10))
+    host, up = audience(Settings(session_bytes=10))
     up.hand(here(1))
     effects = host.handle(SessionClear(SLOW), 0)
     assert (delivered(effects), missed(effects)) == ([], [(SLOW, 1)])
@@ -120,7 +124,7 @@ def test_a_client_may_rather_be_disconnected() -> None:
     (close,) = [effect for effect in effects if isinstance(effect, CloseSession)]
     assert close.session == SLOW
     assert "4 events" in close.reason
-    assert "at most 3 events" in close.reason
+    assert f"at most {3 * SIZE} bytes" in close.reason
     assert delivered(effects, FAST) == list(range(1, 9))
     assert host.handle(SessionClear(SLOW), 0) == [], "its connection is being closed"
     host.handle(ClientDown(SLOW, lost=True), 0)
@@ -184,8 +188,8 @@ def test_whoever_reads_the_log_is_told() -> None:
 def test_what_is_asked_for_must_make_sense() -> None:
     with pytest.raises(LocalProtocolError, match="slow 'wait' of ann: use 'drop' or 'disconnect'"):
         ClientUp(1, "ann", slow="wait")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="max_outlet_events"):
-        Settings(max_outlet_events=0)
+    with pytest.raises(ConfigError, match="session_bytes"):
+        Settings(session_bytes=0)
 
 
 @settings(max_examples=40)
@@ -193,7 +197,7 @@ def test_what_is_asked_for_must_make_sense() -> None:
 def test_every_event_is_accounted_for(seed: int) -> None:
     """Whatever comes and whenever the client reads: handed over or told as missed, in order within a lane."""
     chance = Random(seed)
-    host, up = audience(Settings(max_outlet_events=chance.randint(1, 6), max_outlet_bytes=chance.randint(300, 2000)))
+    host, up = audience(Settings(session_bytes=chance.randint(300, 3000)))
     handed: list[EventFrame] = []
     told = 0
     for sequence in range(1, chance.randint(10, 60)):

@@ -13,6 +13,7 @@ from veena.core.boundary.clients import SessionClear, SessionClogged
 from veena.core.boundary.explain import Denied, Explain, Explained, ExplainRefused, Reason
 from veena.core.boundary.inputs_effects import Subscribe, Unsubscribe
 from veena.core.boundary.settings import SECOND_NS
+from veena.core.delivery.session_queue import OVERHEAD
 from veena.core.explain.path import hops_of
 from veena.core.messages.kinds import Told
 from veena.core.wire.trace_facts import Fact, What
@@ -210,7 +211,7 @@ def test_no_route_while_the_clients_broker_can_be_asked() -> None:
 
 def test_slow_consumers_wait_and_are_dropped_by_policy() -> None:
     """FLT-09."""
-    stage = AskingStage(max_outlet_events=1)
+    stage = AskingStage(session_bytes=OVERHEAD + 100)
     session = stage.reader("3", "reader")
     publisher = stage.attach("1", "publisher")
     stage.world.give(stage.addresses["3"], SessionClogged(session))
@@ -227,7 +228,7 @@ def test_slow_consumers_wait_and_are_dropped_by_policy() -> None:
 
 
 def test_disconnected_for_being_slow() -> None:
-    stage = AskingStage(max_outlet_events=1)
+    stage = AskingStage(session_bytes=OVERHEAD + 100)
     session = stage.reader("3", "reader", slow="disconnect")
     stage.world.give(stage.addresses["3"], SessionClogged(session))
     publisher = stage.attach("1", "publisher")

@@ -12,7 +12,7 @@ from lxml import etree
 from veena import Event
 from veena.errors import InvalidConstraint
 from veena.matching.base.engine import MATCHES
-from veena.matching.xpath.engine import XPathEngine, compile_xpath, covers
+from veena.matching.xpath.engine import TOO_MUCH, XPathEngine, compile_xpath, covers
 from veena.matching.xpath.number import literal_number, number_of
 from veena.matching.xpath.rewrite import rewritten
 from veena.matching.xpath.syntax import parse
@@ -52,7 +52,9 @@ def make_test(r: Random) -> str:
 
 
 def make_literal(r: Random) -> str:
-    return r.choice(("1", "2", "1.5", "-1", "'x'", "'2'", '"xy"', "''", "10", "0.1", "-0", "--2", "'nothing'"))
+    return r.choice(
+        ("1", "2", "1.5", "1e1", "20e-1", "-1", "'x'", "'2'", '"xy"', "''", "10", "0.1", "-0", "--2", "'nothing'")
+    )
 
 
 def make_relative(r: Random, depth: int) -> str:
@@ -105,9 +107,30 @@ def make_xpath(r: Random) -> str:
         return f"{make_path(r)} {r.choice(OPERATORS)} {make_literal(r)}"
     if kind < 0.85:
         return f"{r.choice(('count', 'sum', 'string-length'))}({make_path(r)}) {r.choice(OPERATORS)} {make_literal(r)}"
-    if kind < 0.9:
+    if kind < 0.88:
         return make_relative(r, 0)
+    if kind < 0.95:
+        return make_costly(r)
     return f"{make_path(r)} {r.choice(('and', 'or', '|'))} {make_path(r)}"
+
+
+def make_costly(r: Random) -> str:
+    """Shapes that search the document again and again, or compare what no constant stands in."""
+    one, other = make_path(r), make_path(r)
+    literal = make_literal(r)
+    return r.choice((
+        f"starts-with({one}, {literal})",
+        f"({one} | {other}) {r.choice(OPERATORS)} {literal}",
+        f"{one} {r.choice(OPERATORS)} {r.choice(('true()', 'false()', 'not(//b)'))}",
+        f"count({one}/preceding-sibling::{make_test(r)}) > {r.choice('012')}",
+        f"{one} {r.choice(OPERATORS)} {other}",
+        f"contains({one}, string({other}))",
+        f"//*[({one})[{other}]]",
+        f"//*[. {r.choice(OPERATORS)} {one}]",
+        f"({one})[{r.choice(('1', 'last()', 'position() > 1'))}]/{make_test(r)}",
+        f"translate({one}, string({other}), 'x') = {literal}",
+        f"boolean({one}) and not(boolean({other}))",
+    ))  # fmt: skip
 
 
 def by_libxml2(text: str, document: str) -> bool:
@@ -125,8 +148,8 @@ def add_some(r: Random, engine: XPathEngine, stored: dict[int, tuple[str, int]],
         except InvalidConstraint as error:
             refusal = error.reason
         if refusal:
-            # Valid texts are refused for their cost or size alone, and a refusal changes nothing.
-            assert "cost" in refusal or "more than" in refusal or "outside" in refusal, (text, refusal)
+            # Valid texts are refused for their size alone, and a refusal changes nothing.
+            assert "more than" in refusal or "outside" in refusal, (text, refusal)
             assert engine.statistics() == before
 
 
@@ -150,7 +173,10 @@ def test_every_verdict_is_that_of_libxml2(r: Random) -> None:
             for profile_id in expected:
                 reached |= stored[profile_id][1]
             assert engine.destinations(event) == reached
-            assert [i for i in sorted(stored) if engine.explain(i, event) == MATCHES] == expected
+            said = {i: engine.explain(i, event) for i in sorted(stored)}
+            costly = [i for i in said if said[i] == f"unknown: {TOO_MUCH}"]
+            assert [i for i in said if said[i] == MATCHES] == [i for i in expected if i not in costly]
+            assert len(costly) < 5, "documents this small are explained"
         again = XPathEngine.from_snapshot(engine.snapshot())
         assert again.match(event) == expected and again.destinations(event) == reached
         known = ("templates", "anchors", "groups", "indexed", "queries", "general")
@@ -248,9 +274,9 @@ def test_numbers_are_those_of_libxml2(text: str) -> None:
     assert number_of(text) == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
 
 
-@given(st.integers(0, 10**8 - 1), st.integers(0, 10**6))
-def test_literal_numbers_are_those_of_libxml2(whole: int, fraction: int) -> None:
-    text = f"{whole}.{fraction}"
+@given(st.integers(0, 10**12 - 1), st.integers(0, 10**9), st.sampled_from(("", "e-8", "E3", "e+12", "e308", "e-330")))
+def test_literal_numbers_are_those_of_libxml2(whole: int, fraction: int, exponent: str) -> None:
+    text = f"{whole}.{fraction}{exponent}"
     assert literal_number(text) == etree.XPath(text)(etree.Element("a"))
 
 

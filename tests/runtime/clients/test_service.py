@@ -10,6 +10,7 @@ import pytest
 
 from tests.runtime.client_brokers import PATIENCE_S, QUICK, Site, bodies, nothing_more, run, until
 from tests.runtime.wording import Wording
+from veena.core.boundary.settings import MILLISECOND_NS
 from veena.core.wire.client import (
     AskRequest,
     AskSubscribe,
@@ -29,7 +30,6 @@ from veena.errors import AccessDenied, Overloaded, RefusalCode, Refused
 from veena.event import Event, EventId
 from veena.runtime.access.limits import Bucket, Limits
 from veena.runtime.access.users import User, Users, hash_password, parse_users
-from veena.runtime.clients import conversation
 
 HELLO = ClientHello(VERSION, VERSION, "mallory")
 
@@ -375,8 +375,7 @@ def test_half_open_clients_and_strangers_are_forgotten(monkeypatch: pytest.Monke
 def test_a_client_that_never_reads_is_contained(monkeypatch: pytest.MonkeyPatch) -> None:
     """CLI-03, FLT-09: what waits for it is bounded, others go on, and at last it is closed."""
     monkeypatch.setattr("veena.runtime.clients.service.CHECK_S", 0.02)
-    monkeypatch.setattr(conversation, "READ_PATIENCE_S", 0.3)
-    settings = replace(QUICK, max_outlet_events=50)
+    settings = replace(QUICK, session_bytes=5_000_000, slow_ns=300 * MILLISECOND_NS)
 
     async def scenario() -> None:
         async with Site(settings=settings) as site, site.client("writer") as writer, site.client("bob") as bob:
@@ -390,8 +389,14 @@ def test_a_client_that_never_reads_is_contained(monkeypatch: pytest.MonkeyPatch)
                 await wanted.next(PATIENCE_S)
             outlet = site.driver.statistics().outlet
             assert outlet.clogged == 1 or site.clients.statistics().lost == 1
+            assert outlet.waiting_bytes <= 5_000_000
             await until(lambda: site.clients.statistics().lost == 1)
             await until(lambda: site.driver.statistics().outlet.waiting_bytes == 0)
+            frames = [await raw.hear()]
+            while type(frames[-1]) is not Farewell:
+                frames.append(await raw.hear())
+            assert frames[-1].why is RefusalCode.SLOW
+            assert "read nothing for 0.3 seconds" in frames[-1].reason
             raw.close()
 
     run(scenario())
@@ -399,7 +404,7 @@ def test_a_client_that_never_reads_is_contained(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_slow_application_is_told_what_it_missed() -> None:
     """CLI-03: what an application does not take waits, within bounds; what is dropped is counted, in order."""
-    settings = replace(QUICK, max_outlet_events=1000)
+    settings = replace(QUICK, session_bytes=500_000)
 
     async def scenario() -> None:
         async with Site(settings=settings) as site, site.client("writer") as writer, site.client("slow") as slow:
@@ -409,12 +414,14 @@ def test_a_slow_application_is_told_what_it_missed() -> None:
             await until(lambda: site.driver.statistics().outlet.clogged == 1)
             for number in range(6000, 9000):
                 await writer.publish(topic="t", body=b"%d" % number)
-            await until(lambda: site.driver.statistics().outlet.dropped == 2000)
+            await until(lambda: site.driver.statistics().outlet.dropped > 1000)
+            told: list[int] = []
+            wanted.on_dropped = told.append
             got: list[int] = []
             while not got or got[-1] != 8999:
                 got += [int(body) for body in await bodies(wanted, 1)]
-            assert got == [*range(6000), *range(8000, 9000)]
-            assert slow.statistics().dropped == 2000
+            assert got == [*range(6000), *range(9000 - (len(got) - 6000), 9000)], "the oldest are dropped"
+            assert wanted.dropped == slow.statistics().dropped == sum(told) == 9000 - len(got)
 
     run(scenario())
 

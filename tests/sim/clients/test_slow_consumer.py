@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.core.event_world import Stage, cluster
+from tests.core.scripted_events import event_copy
 from veena.address import Address
 from veena.core.boundary.clients import CloseSession, Dropped, SessionClear, SessionClogged
 from veena.core.boundary.inputs_effects import Deliver, Subscribe
 from veena.core.boundary.settings import Settings
+from veena.core.delivery.session_queue import OVERHEAD
 from veena.event import Event
 from veena.sim.world.options import Options
 from veena.sim.world.world import ClientEffect
@@ -16,7 +18,9 @@ from veena.sim.world.world import ClientEffect
 EVENTS = 400
 KEPT = 50
 BODY = 500
-NARROW = Settings(network="small", max_outlet_events=KEPT, max_outlet_bytes=KEPT * 2 * BODY)
+#: What an event of these tests counts while it waits.
+SIZE = OVERHEAD + len(event_copy(1, 0).tail) - len("e1") + BODY
+NARROW = Settings(network="small", session_bytes=KEPT * SIZE)
 
 
 @dataclass
@@ -94,7 +98,7 @@ def test_a_consumer_that_stops_reading() -> None:
         assert sorted(calm.got(session), key=int) == ALL
     outlet = clogged.stage.broker("2").statistics().outlet
     assert (outlet.clogged, outlet.waiting) == (1, KEPT)
-    assert 0 < clogged.most_bytes <= NARROW.max_outlet_bytes
+    assert 0 < clogged.most_bytes <= NARROW.session_bytes
     assert clogged.stage.is_idle(), "nobody upstream waits for it"
 
     clogged.tell(SessionClear(clogged.slow))
@@ -124,7 +128,7 @@ def test_a_consumer_that_asked_to_be_disconnected() -> None:
     found.flood(KEPT + 10)
     (close,) = found.closed
     assert close.session == found.slow
-    assert f"at most {KEPT} events" in close.reason
+    assert f"at most {KEPT * SIZE} bytes" in close.reason
     found.stage.leave(found.slow, lost=True)
     outlet = found.stage.broker("2").statistics().outlet
     assert (outlet.clogged, outlet.waiting_bytes, outlet.dropped, outlet.disconnected) == (0, 0, KEPT + 10, 1)

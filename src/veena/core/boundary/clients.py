@@ -99,6 +99,15 @@ class Dropped:
 
     session: int
     count: int
+    #: By subscription, 0 for what is addressed to the client itself; one event may be for many.
+    missed: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskRoom:
+    """More waits for a client: answer `SessionClear` when what was handed over has gone out and there is room."""
+
+    session: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,4 +161,4 @@ class SubscriptionState:
     reason: str = ""
 
 
-ServiceEffect = Pause | Resume | Dropped | CloseSession | Wanted | Unanswered | CaughtUp | SubscriptionState
+ServiceEffect = Pause | Resume | Dropped | AskRoom | CloseSession | Wanted | Unanswered | CaughtUp | SubscriptionState

@@ -29,8 +29,8 @@ DEFAULT_UNIT_CONSTRAINTS = 400_000
 _COUNTS = (
     "max_open",
     "max_log_bytes",
-    "max_outlet_events",
-    "max_outlet_bytes",
+    "session_bytes",
+    "slow_ns",
     "max_broker_constraints",
     "max_unit_constraints",
 )
@@ -165,9 +165,11 @@ class Settings:
     #: What waits in the log for units that are not served yet; like `max_open`, a publisher is told to pause at three
     #: quarters of it and to go on at half.
     max_log_bytes: int = 4 << 30
-    #: What waits for one client that does not read: events and their bytes. A minute of a busy topic, not its history.
-    max_outlet_events: int = 4096
-    max_outlet_bytes: int = 4 << 20
+    #: What waits for one client that reads more slowly than events come: bytes, since what is too much is a matter of
+    #: memory and not of a number. Some seconds of a very busy topic.
+    session_bytes: int = 32 << 20
+    #: A client that takes nothing of what waits for it for so long does not read: its session is ended.
+    slow_ns: int = 5 * SECOND_NS
     #: Distinct constraints that one broker, and each of its units, tells beyond itself: every one is a row at many
     #: others. What would be one more is refused where it is subscribed to (`quota`).
     max_broker_constraints: int = DEFAULT_BROKER_CONSTRAINTS

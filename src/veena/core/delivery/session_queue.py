@@ -1,13 +1,17 @@
 """The way out to clients that do not read as fast as events come: bounded queues, and who is told (FLT-09, CLI-03).
 
 A driver says when what is on its way to a session is above its mark (`SessionClogged`) and when it is below it again
-(`SessionClear`). In between events for that session wait here, by lane, up to `max_outlet_events` and
-`max_outlet_bytes`, and all clogged sessions together up to `MAX_BYTES`. Where that is too much, what has outlived its
-time to live goes first; then it is as the client asked when it attached:
+(`SessionClear`). In between events for that session wait here, by lane, up to `session_bytes`, and all clogged
+sessions together up to `MAX_BYTES`; no number of events is a bound. Where that is too much, what has outlived its time
+to live goes first; then it is as the client asked when it attached:
 
-- `drop`: the oldest event of the lowest band goes, best effort first, and is counted. When the client reads again it
-  is told the count, then it is handed what waited, the lanes by turns, higher bands first, each in its order (QOS-03);
+- `drop`: the oldest event of the lowest band goes, best effort first, and is counted, by subscription. When the client
+  reads again it is told the counts, then it is handed what waited, the lanes by turns, higher bands first, each in its
+  order (QOS-03);
 - `disconnect`: its connection is closed, and the reason says what to do.
+
+What waited is handed over in slices: after each the driver is asked whether there is room for more (`AskRoom`), so that
+a long queue never lies in the driver's buffers. Meanwhile new events wait behind it.
 
 This holds for reliable events as well: reliable means up to the client's broker. A client that must miss nothing has a
 durable subscription, which is read from the log when there is room (`is_clogged`, `on_clear`) and never waits here.
@@ -24,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from veena.core.boundary.clients import CloseSession, Dropped, SessionClear, SessionClogged
+from veena.core.boundary.clients import AskRoom, CloseSession, Dropped, SessionClear, SessionClogged
 from veena.core.boundary.inputs_effects import ClientUp, Deliver, Effect
 from veena.core.boundary.settings import MILLISECOND_NS, Settings
 from veena.core.delivery.in_flight import Flight
@@ -37,8 +41,12 @@ from veena.core.wire.trace_facts import What
 #: What waits for all clogged sessions of a broker. An event that waits for many counts for each of them, although its
 #: bytes are there once.
 MAX_BYTES = 256 << 20
-#: What an event that waits costs beside its bytes.
-OVERHEAD = 256
+#: What an event that waits costs beside its bytes: the objects that hold it, measured.
+OVERHEAD = 384
+#: What is handed over at once: as much as a driver's buffer takes before it is full.
+SLICE_BYTES = 256 << 10
+#: The number under which a client counts what is addressed to itself.
+INBOX = 0
 DISCONNECTED = "slow consumer: its connection is closed"
 
 Receivers = dict[int, list[int]]
@@ -61,10 +69,13 @@ class OutletStatistics:
 @dataclass(slots=True)
 class _Queue:
     lanes: Lanes[tuple[int, ...]] = field(default_factory=Lanes)
-    #: What the client is to be told of.
+    #: What the client is to be told of: how many events it missed, and how many of each of its subscriptions.
     dropped: int = 0
+    missed: dict[int, int] = field(default_factory=dict)
     #: Its connection is being closed: nothing more is kept for it.
     is_given_up: bool = False
+    #: The driver has room, as far as is known: what waits is being handed over.
+    is_open: bool = False
 
 
 class Outlet:
@@ -73,12 +84,11 @@ class Outlet:
     def __init__(self, settings: Settings, clients: Clients, effects: list[Effect], records: Records) -> None:
         self._records = records
         self._clients = clients
-        self._max_events = settings.max_outlet_events
-        self._max_bytes = settings.max_outlet_bytes
+        self._max_bytes = settings.session_bytes
         self._effects = effects
         #: Sessions with the policy `disconnect`.
         self._impatient: dict[int, None] = {}
-        #: Whether there is any is the only question on the way of every event.
+        #: Sessions for which new events wait. Whether there is any is the only question on the way of every event.
         self.clogged: dict[int, _Queue] = {}
         self._bytes = 0
         self._dropped = self._expired = self._disconnected = 0
@@ -86,7 +96,9 @@ class Outlet:
         self.on_clear: list[OnClear] = []
 
     def is_clogged(self, session: int) -> bool:
-        return session in self.clogged
+        """Whether the driver has no room for a session."""
+        queue = self.clogged.get(session)
+        return queue is not None and not queue.is_open
 
     def attach(self, given: ClientUp) -> None:
         if given.slow == "disconnect":
@@ -104,29 +116,39 @@ class Outlet:
 
     def clog(self, given: SessionClogged, now_ns: int) -> None:
         if given.session in self._clients:  # it may have left before the driver knew
-            self.clogged.setdefault(given.session, _Queue())
+            self.clogged.setdefault(given.session, _Queue()).is_open = False
 
     def clear(self, given: SessionClear, now_ns: int) -> None:
-        """Hand over what waited."""
-        queue = self.clogged.get(given.session)
+        """Hand over a slice of what waited, all of it at last."""
+        session = given.session
+        queue = self.clogged.get(session)
         if queue is None or queue.is_given_up:
             return
-        del self.clogged[given.session]
-        self._bytes -= queue.lanes.bytes
+        queue.is_open = True
+        before = queue.lanes.bytes
         gone = queue.lanes.expire(now_ns)
         self._expired += len(gone)
-        self._note(given.session, gone, What.EXPIRED, "", now_ns)
+        self._note(session, gone, What.EXPIRED, "", now_ns)
         if queue.dropped:
-            self._effects.append(Dropped(given.session, queue.dropped))
-        waiting = queue.lanes.take()
-        while waiting is not None:
-            self._effects.append(Deliver(waiting.frame_now(now_ns), ((given.session, waiting.note),)))
+            self._effects.append(Dropped(session, queue.dropped, tuple(queue.missed.items())))
+            queue.dropped, queue.missed = 0, {}
+        left = SLICE_BYTES
+        while left > 0 and queue.lanes.events:
             waiting = queue.lanes.take()
+            assert waiting is not None
+            left -= waiting.size
+            self._effects.append(Deliver(waiting.frame_now(now_ns), ((session, waiting.note),)))
+        self._bytes -= before - queue.lanes.bytes
+        if queue.lanes.events:
+            self._effects.append(AskRoom(session))
+        else:
+            del self.clogged[session]
         for tell in self.on_clear:
-            tell(given.session, now_ns)
+            tell(session, now_ns)
 
     def withhold(self, flight: Flight, frame: EventFrame, receivers: Receivers, now_ns: int) -> Receivers:
         """Let an event wait for those that are clogged; the others."""
+        frame = _compact(frame)
         for session in [session for session in receivers if session in self.clogged]:
             self._put(session, frame, flight.deadline_ns, tuple(receivers[session]), now_ns)
         return {session: found for session, found in receivers.items() if session not in self.clogged}
@@ -137,7 +159,7 @@ class Outlet:
         if not clogged:
             return receivers
         for each in frames:
-            frame = each.copy(each.to_serve, each.served, each.ttl_ms)
+            frame = _compact(each.copy(each.to_serve, each.served, each.ttl_ms))
             frame.origin = origin
             deadline_ns = None if frame.ttl_ms == NO_TTL else now_ns + frame.ttl_ms * MILLISECOND_NS
             for session, found in clogged:
@@ -171,11 +193,17 @@ class Outlet:
             oldest = lanes.drop_oldest()
             self._bytes -= oldest.size
             self._note(session, [oldest], What.DROPPED, "slow consumer: the oldest is dropped", now_ns)
-            queue.dropped += 1
-            self._dropped += 1
+            self._count(queue, oldest.note)
+
+    def _count(self, queue: _Queue, found: tuple[int, ...]) -> None:
+        """An event is dropped: who reads it, and which of its subscriptions, is told."""
+        self._dropped += 1
+        queue.dropped += 1
+        for subscription in found or (INBOX,):
+            queue.missed[subscription] = queue.missed.get(subscription, 0) + 1
 
     def _is_too_much(self, lanes: Lanes[tuple[int, ...]]) -> bool:
-        return lanes.events > self._max_events or lanes.bytes > self._max_bytes or self._bytes > MAX_BYTES
+        return lanes.bytes > self._max_bytes or self._bytes > MAX_BYTES
 
     def _note(self, session: int, gone: list[Waiting[tuple[int, ...]]], what: What, text: str, now_ns: int) -> None:
         if self._records.is_on:
@@ -197,8 +225,7 @@ class Outlet:
         self._disconnected += 1
         reason = (
             f"slow: {events} events of {size} bytes wait for this client, which does not read; at most"
-            f" {self._max_events} events and {self._max_bytes} bytes are kept: read faster, or attach with"
-            " slow='drop', or subscribe durably"
+            f" {self._max_bytes} bytes are kept: read faster, or attach with slow='drop', or subscribe durably"
         )
         self._effects.append(CloseSession(session, reason))
 
@@ -212,5 +239,13 @@ class Outlet:
         assert self._bytes == sum(queue.lanes.bytes for queue in self.clogged.values()) <= MAX_BYTES
         for queue in self.clogged.values():
             queue.lanes.check()
-            assert queue.lanes.events <= self._max_events
             assert queue.lanes.bytes <= self._max_bytes
+
+
+def _compact(frame: EventFrame) -> EventFrame:
+    """The same event in bytes of its own: a view would keep alive the whole read that it came with."""
+    tail = frame.tail
+    if isinstance(tail, memoryview):
+        frame = frame.copy(frame.to_serve, frame.served, frame.ttl_ms)
+        frame.tail = bytes(tail)
+    return frame

@@ -39,6 +39,7 @@ from veena.core.messages.mailbox import Post
 from veena.core.wire.event import BACKLOG, EventCodec
 from veena.errors import InvalidConstraint, InvalidEvent, LocalProtocolError, RefusalCode, VeenaError
 from veena.matching.base.engine import Engine
+from veena.matching.base.work import Meter
 
 #: Subscriptions of one broker that wait for their past, and questions of others that are being answered.
 MAX_OPEN = 1000
@@ -169,8 +170,10 @@ class Pasts:
 
     def _read(self, message: Since, origin: Address, engine: Engine, offset: int, until: int) -> None:
         def found(entries: Sequence[Entry], now_ns: int) -> None:
+            meter = Meter()
+            meter.begin()
             for entry in entries:
-                if entry.offset < until and _is_own(entry) and _matches(engine, entry):
+                if entry.offset < until and _is_own(entry) and _matches(engine, entry, meter):
                     data = self._codec.encode(entry.frame, 0)
                     self._post.send(broker_id(origin), Past(message.number, data), now_ns)
             if len(entries) < READ_BATCH or entries[-1].offset + 1 >= until:
@@ -229,9 +232,11 @@ def _is_own(entry: Entry) -> bool:
     return not entry.inboxes and not entry.frame.flags & BACKLOG
 
 
-def _matches(engine: Engine, entry: Entry) -> bool:
+def _matches(engine: Engine, entry: Entry, meter: Meter) -> bool:
+    """Whether an event of the log satisfies the constraint; also where finding out would cost too much."""
     try:
         event = entry.frame.event()
     except InvalidEvent:
         return False
-    return not event.to and bool(engine.match(event))
+    meter.event()
+    return not event.to and bool(engine.destinations_within(event, meter))

@@ -45,6 +45,7 @@ from veena.core.wire.interest import (
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.event import Event
 from veena.matching.base.engine import Engine
+from veena.matching.base.work import Meter
 
 #: How long the far end's word is good after it last answered a heartbeat, which takes two seconds and the way. Shorter
 #: than the margin of a lease, so that a gatekeeper who is cut off on his side cannot be believed longer than he is
@@ -111,7 +112,11 @@ class View:
 class Beyond:
     """The links of level 2 and above of one broker: what is told over them, and what was heard."""
 
-    def __init__(self, network: NetworkMap, table: InterestTable, top: str = "interest") -> None:
+    def __init__(
+        self, network: NetworkMap, table: InterestTable, top: str = "interest", meter: Meter | None = None
+    ) -> None:
+        #: What evaluating wants may cost: a want beyond that counts as one that asks for the event.
+        self._meter = meter or Meter()
         self._map = network
         self._views: dict[int, View] = {}
         self._telling = Telling(network, table, FAR_LEASE_NS)
@@ -199,10 +204,11 @@ class Beyond:
         addressed = bool(event.to)
         if any(whereabouts.place_of(addressee) is not None for addressee in event.to):
             return True
+        self._meter.event()
         for (kind, scope), engine in view.engines.items():
             if (kind == TO) is not addressed or not self._in_scope(origin, scope) or (kind & FORMER and not is_old):
                 continue
-            if engine.destinations(event):
+            if engine.destinations_within(event, self._meter):
                 return True
         if view.digests:
             atoms = event_atoms(event)

@@ -27,12 +27,17 @@ from veena.core.wire.interest import STANDING, Digest, DigestPart, Row
 from veena.event import Event
 from veena.matching.base.engine import Constraint
 from veena.matching.base.exact import ExactEngine
+from veena.matching.base.work import Meter
 
 
 class InterestMap:
     """The wants of the vertices around one broker."""
 
-    def __init__(self, network: NetworkMap, table: InterestTable, fanout: int, top: str = "interest") -> None:
+    def __init__(
+        self, network: NetworkMap, table: InterestTable, fanout: int, top: str = "interest", meter: Meter | None = None
+    ) -> None:
+        #: What evaluating wants may cost: a want beyond that counts as one that asks for the event.
+        self._meter = meter or Meter()
         self._map = network
         self._table = table
         self._fanout = fanout
@@ -118,9 +123,11 @@ class InterestMap:
             if not others:
                 return places
             vector |= places
+        meter = self._meter
+        meter.event()
         for (kind, scope), wants in self._wants.items():
             if (kind == TO) is addressed and self._in_scope(origin, scope):
-                vector |= wants.engine.destinations(event)
+                vector |= wants.engine.destinations_within(event, meter)
         if self._digests:
             atoms = event_atoms(event)
             for unit, tests in self._digests.items():
@@ -131,9 +138,10 @@ class InterestMap:
     def formerly(self, event: Event, origin: Address) -> int:
         """The units that wanted such an event, and still want what was accepted before everybody had heard of it."""
         vector = 0
+        self._meter.event()
         for (_, scope), wants in self._former.items() if not event.to else ():
             if self._in_scope(origin, scope):
-                vector |= wants.engine.destinations(event)
+                vector |= wants.engine.destinations_within(event, self._meter)
         return vector
 
     def ever(self, event: Event, origin: Address, now_ns: int) -> int:

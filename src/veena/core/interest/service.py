@@ -41,6 +41,7 @@ from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.control import Frame
 from veena.core.wire.interest import STANDING, Claim, Digest, Have, Interest, Row, Version
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
+from veena.matching.base.work import Meter
 
 #: What a client may present of what it has had: as many streams as an end remembers.
 MAX_PRESENTED = 100_000
@@ -79,9 +80,11 @@ class Profiles:
         self._settings = settings
         self.records = Records(network.host, settings, now_ns)
         self.table = InterestTable(network.host)
-        self.clients = Clients(network.host, self.table.own.share)
-        self.interest = InterestMap(network, self.table, settings.fanout, settings.top)
-        self.beyond = Beyond(network, self.table, settings.top)
+        #: What one step may spend on evaluating constraints.
+        self.meter = Meter()
+        self.clients = Clients(network.host, self.table.own.share, self.meter)
+        self.interest = InterestMap(network, self.table, settings.fanout, settings.top, self.meter)
+        self.beyond = Beyond(network, self.table, settings.top, self.meter)
         if known:
             self.beyond.restarted(now_ns)
         self.leases = Leases(network, self.table, settings, known, now_ns, is_newcomer)

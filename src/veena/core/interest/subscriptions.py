@@ -29,6 +29,7 @@ from veena.core.wire.event import EventFrame
 from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event, check_client_id
 from veena.matching.base.engine import Constraint, Engine
+from veena.matching.base.work import Meter
 
 #: Sessions of one broker, and subscriptions of one session: bounds, not limits of the design (CLI-09).
 MAX_SESSIONS = 1 << 20
@@ -148,8 +149,14 @@ class ClientStatistics:
 class Clients:
     """Sessions and the engines that match events to them."""
 
-    def __init__(self, host: Address, share: Callable[[Want], Want] = lambda want: want) -> None:
+    def __init__(
+        self, host: Address, share: Callable[[Want], Want] = lambda want: want, meter: Meter | None = None
+    ) -> None:
         self._host = host
+        #: What evaluating constraints may cost.
+        self._meter = meter or Meter()
+        #: Subscriptions that were not decided for an event, because that would have cost more.
+        self.undecided = 0
         #: The object of an equal want that is held already.
         self._share = share
         self._sessions: dict[int, Session] = {}
@@ -388,10 +395,13 @@ class Clients:
 
     def _subscribed(self, event: Event, origin: Address) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
+        self._meter.event()
         for (_, scope), engine in self._engines.items():
             size = len(self._host) - scope
             if origin[:size] == self._host[:size]:
-                for profile in engine.match(event):
+                matched, undecided = engine.match_within(event, self._meter)
+                self.undecided += len(undecided)
+                for profile in matched:
                     session = self._places[profile >> NUMBER_BITS]
                     found.setdefault(session, []).append(profile & NUMBERS)
         return found

@@ -302,9 +302,13 @@ class Matched(Frame, frozen=True):
 
 
 class TellDropped(Frame, frozen=True):
-    """So many events were dropped because the client did not read; what waited comes behind this frame."""
+    """So many events were dropped because the client did not read; what waited comes behind this frame.
+
+    `missed` says how many of each subscription: its number, 0 for what is addressed to the client, and its count.
+    """
 
     count: U63
+    missed: Annotated[tuple[tuple[Number, U63], ...], Meta(max_length=MAX_SUBSCRIPTIONS + 1)] = ()
 
 
 class TellState(Frame, frozen=True):

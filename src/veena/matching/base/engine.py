@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from veena.errors import InvalidConstraint
 from veena.event import Event
+from veena.matching.base.work import Meter
 
 #: What `subscribe` takes: an integer topic, a text, `(topic, selector)`, `(xpath, namespaces)`.
 Constraint = int | str | tuple[str, str] | tuple[str, Mapping[str, str]]
@@ -90,6 +91,14 @@ class Engine(ABC):
     @abstractmethod
     def destinations(self, event: Event) -> int:
         """The OR of the destinations of all profiles that the event satisfies."""
+
+    def match_within(self, event: Event, meter: Meter) -> tuple[list[int], list[int]]:
+        """As `match`, within what the meter affords; and the ids of profiles that were not decided, ascending."""
+        return self.match(event), []
+
+    def destinations_within(self, event: Event, meter: Meter) -> int:
+        """As `destinations`; what the meter does not afford counts as satisfied."""
+        return self.destinations(event)
 
     @abstractmethod
     def explain(self, profile_id: int, event: Event) -> str:

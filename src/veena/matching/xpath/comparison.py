@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from lxml import etree
 
-from veena.matching.base.engine import DestinationCounts
+from veena.matching.base.engine import DestinationCounts, Holder
+from veena.matching.base.work import Meter
 from veena.matching.xpath.groups import Anchor, Constants, Group
-from veena.matching.xpath.limits import BOOLEAN, NUMBER, check
+from veena.matching.xpath.limits import BOOLEAN, NUMBER, SQUARE, Cost, check
 from veena.matching.xpath.reads import Finding, string_value
 from veena.matching.xpath.shape import FLIPPED, RANGES, Probe
 from veena.matching.xpath.syntax import Binary, Expression, Filter, Negated, Number, Path, Text, token_at
@@ -41,6 +42,8 @@ class Comparison:
     last: int
     probe: Probe
     source: tuple[int, bool]
+    #: What libxml2 needs for the values of the expression.
+    cost: Cost
 
 
 def comparison_of(text: str, expression: Expression, namespaces: Mapping[str, str]) -> Comparison | None:
@@ -56,13 +59,14 @@ def comparison_of(text: str, expression: Expression, namespaces: Mapping[str, st
     literal, minus = found
     facts = check(text, left, namespaces)
     kind = facts.type
+    cost = facts.once.raised(facts.once_read)
     # As a query its nodes are collected, which can cost more than asking whether there is one.
-    if kind == BOOLEAN or not facts.once.raised(facts.once_read).is_allowed:
+    if kind == BOOLEAN or cost.power > SQUARE:
         return None
     if operator not in RANGES:
         operator += "#" if kind == NUMBER or minus or isinstance(literal, Number) else "'"
     probe = Probe((), "=", "each", operator, -1, False, False)
-    return Comparison(token_at(text, left.start), token_at(text, left.end), probe, (literal.index, minus))
+    return Comparison(token_at(text, left.start), token_at(text, left.end), probe, (literal.index, minus), cost)
 
 
 def _literal(expression: Expression) -> tuple[Text | Number, bool] | None:
@@ -84,9 +88,11 @@ def _is_returned(expression: Expression) -> bool:
 class Query(Anchor):
     """An expression and the groups that compare it with constants."""
 
-    def __init__(self, evaluate: etree.XPath, destinations: dict[int, int]) -> None:
+    def __init__(self, evaluate: etree.XPath, cost: Cost, required: str, destinations: dict[int, int]) -> None:
         super().__init__((), destinations)
         self._evaluate = evaluate
+        self.cost = cost
+        self.required = required
         #: Where its profiles lead: a query that can add nothing is not evaluated (DST-04).
         self.union = DestinationCounts()
 
@@ -125,11 +131,17 @@ class Query(Anchor):
             finding.texts[read] = [str(value)]
         return finding
 
-    def answers(self, root: etree._Element) -> Iterator[tuple[Table, list[View]]]:
+    def answers(self, root: etree._Element, meter: Meter) -> Iterator[tuple[Table, list[View]]]:
         finding = self.values(root)
         if finding is not None:
             for group in self.groups.values():
-                yield from group.hits([finding])
+                yield from group.hits([finding], meter)
+
+    def holders(self) -> Iterator[Holder]:
+        """All its profiles."""
+        for group in self.groups.values():
+            for _, table in group.tables():
+                yield from table.rows()[1]
 
     def _attached(self, probes: tuple[Probe, ...]) -> Group:
         # Its groups are few and all are asked: there is nothing to look up by what was found.

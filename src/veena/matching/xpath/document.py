@@ -15,11 +15,13 @@ opinion on what is well-formed beside the lxml that evaluates the general XPaths
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import cast
 
 from lxml import etree
 
 from veena.errors import InvalidEvent
+from veena.matching.xpath.limits import Size
 
 #: An event is a message, not a database. An accepted XPath may read every text once a level, or once a node.
 MAX_DOCUMENT_BYTES = 128 * 1024
@@ -37,7 +39,12 @@ _BYTES_WITHOUT_DEPTH = MAX_DOCUMENT_DEPTH * 7
 
 # A sum and not a union: libxml2 would look for duplicates one by one.
 _count_nodes = etree.XPath("count(//node()) + count(//@*)")
+#: Whether a document is deeper than this: a handful of questions tells its depth, nearly.
+_deeper = [(depth, etree.XPath("boolean(" + "/*" * (depth + 1) + ")")) for depth in (4, 8, 16, 32)]
 _too_deep = etree.XPath("boolean(" + "/*" * (MAX_DOCUMENT_DEPTH + 1) + ")")
+
+#: Characters that count as one node.
+NODE_CHARACTERS = 32
 
 _SPACE = b" \t\r\n"
 
@@ -82,6 +89,13 @@ def parse_document(document: str | bytes) -> etree._Element:
         raise InvalidEvent(f"xml: the document is not well-formed: {error}") from None
     _check_tree(root, len(data))
     return root
+
+
+def document_size(root: etree._Element, length: int) -> Size:
+    """How large a document of so many characters is for the cost of an XPath."""
+    nodes = int(cast("float", _count_nodes(root))) + 1 + length // NODE_CHARACTERS
+    depth = next((depth for depth, is_deeper in _deeper if not is_deeper(root)), MAX_DOCUMENT_DEPTH)
+    return Size(nodes, max(isqrt(nodes) + 1, min(depth + 1, nodes)))
 
 
 def check_document(document: str | bytes) -> None:

@@ -17,7 +17,7 @@ Lifting the text again when a profile is removed costs five microseconds and sav
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Self, cast
 
@@ -44,11 +44,13 @@ from veena.matching.base.engine import (
     sealed,
     uncollected,
 )
+from veena.matching.base.work import EVENT_WORK, Meter, OverBudget, unlimited
 from veena.matching.xpath.comparison import Query
 from veena.matching.xpath.cover import covers_shapes
-from veena.matching.xpath.document import parse_document
+from veena.matching.xpath.document import document_size, parse_document
 from veena.matching.xpath.explain import explain_xpath
 from veena.matching.xpath.groups import Anchor
+from veena.matching.xpath.limits import Cost
 from veena.matching.xpath.shape import PathStep
 from veena.matching.xpath.snapshot import TextColumns, fill_anchors, read_paths, read_texts, write_anchors
 from veena.matching.xpath.syntax import tokenise
@@ -56,18 +58,28 @@ from veena.matching.xpath.tables import Found, Table, View, with_profile, withou
 from veena.matching.xpath.template import Bound, Namespaces, Template, bind_text, read_constraint
 from veena.matching.xpath.walk import Walk
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 #: Texts that are remembered as read for comparing: twice as many as one is compared with.
 TEXTS_KEPT = 512
+#: Characters of XML that are searched for a name in the time of one node.
+SEARCHED_A_NODE = 8
+#: Rows that NumPy compares in the time of one node.
+COMPARED_A_NODE = 64
+
+
+#: What explain says of an evaluation that is not within the budget of an event.
+TOO_MUCH = "evaluating it on this document costs more than is spent on one event at once"
 
 
 class _General:
     """A text that libxml2 evaluates, and those who wait for it."""
 
-    __slots__ = ("evaluate", "holder")
+    __slots__ = ("cost", "evaluate", "holder", "required")
 
-    def __init__(self, evaluate: etree.XPath) -> None:
+    def __init__(self, evaluate: etree.XPath, cost: Cost, required: str) -> None:
         self.evaluate = evaluate
+        self.cost = cost
+        self.required = required
         self.holder: Holder | None = None
 
 
@@ -88,6 +100,10 @@ class CompiledXPath:
 
     def matches_root(self, root: etree._Element) -> bool:
         return self._engine.match_root(root) != []
+
+    def match_within(self, root: etree._Element, length: int, meter: Meter) -> tuple[list[int], list[int]]:
+        """Whether a document of so many characters is matched, as `Engine.match_within` says it of profile 0."""
+        return self._engine.match_read(root, length, meter)
 
 
 def compile_xpath(text: str, namespaces: Mapping[str, str] | None = None) -> CompiledXPath:
@@ -128,6 +144,8 @@ class XPathEngine(Engine):
         self._document = Anchor((), self._destinations)
         self._queries: dict[tuple[str, Namespaces], Query] = {}
         self._general: dict[tuple[str, Namespaces], _General] = {}
+        #: Both by what they cost; None when one came or went.
+        self._by_cost: list[Query | _General] | None = []
         self._total = DestinationCounts()
         self._evaluations = 0
         self._unreadable = 0
@@ -145,6 +163,7 @@ class XPathEngine(Engine):
         self._templates[bound.key] = bound.template
         self._uses[bound.key] = self._uses.get(bound.key, 0) + 1
         if bound.evaluated is not None:
+            self._by_cost = None
             if isinstance(evaluated, _General):
                 self._general[bound.evaluated] = evaluated
                 evaluated.holder = with_profile(evaluated.holder, profile_id, destination, self._destinations)
@@ -158,6 +177,7 @@ class XPathEngine(Engine):
         text, namespaces = self._constraints.pop(profile_id)
         destination = self._destinations[profile_id]
         bound = bind_text(text, namespaces, self._templates)
+        self._by_cost = None
         if bound.evaluated is None:
             for path, probes, constants in bound.places or ():
                 if self._anchor(path).remove(probes, constants, profile_id, destination) and path:
@@ -186,60 +206,114 @@ class XPathEngine(Engine):
         if bound.evaluated is None:
             return None
         expression, namespaces = bound.evaluated
+        template = bound.template
         if bound.places is None:
             known = self._general.get(bound.evaluated)
             if known is not None:
                 return known
             # boolean() inside libxml2 spares the conversion of every node that was found.
-            return _General(_compiled(text, f"boolean({bound.template.words(text, namespaces)})", namespaces))
+            asked = _compiled(text, f"boolean({template.words(text, namespaces)})", namespaces)
+            return _General(asked, template.cost.often(bound.times), template.required)
         query = self._queries.get(bound.evaluated)
         if query is not None:
             return query
-        return Query(_compiled(text, expression, namespaces), self._destinations)
+        assert template.comparison is not None
+        cost = template.comparison.cost.often(bound.times)
+        return Query(_compiled(text, expression, namespaces), cost, template.required, self._destinations)
 
     def match(self, event: Event) -> list[int]:
+        return self.match_within(event, unlimited())[0]
+
+    def match_within(self, event: Event, meter: Meter) -> tuple[list[int], list[int]]:
         root = self._root(event)
-        return [] if root is None else self.match_root(root)
+        return ([], []) if root is None else self.match_read(root, _length(event), meter)
 
     def match_root(self, root: etree._Element) -> list[int]:
         """As `match`, for a document that `parse_document` has read."""
-        found = Found()
-        for table, views in self._hits(root):
-            table.select(views, found)
-        for query in self._queries.values():
-            for table, views in query.answers(root):
+        return self.match_read(root, 0, unlimited())[0]
+
+    def match_read(self, root: etree._Element, length: int, meter: Meter) -> tuple[list[int], list[int]]:
+        """As `match_within`, for a document of so many characters that `parse_document` has read."""
+        found, undecided = Found(), Found()
+        try:
+            for table, views in self._hits(root, length, meter):
                 table.select(views, found)
-        self._evaluations += len(self._queries) + len(self._general)
-        for general in self._general.values():
-            if _is_true(general.evaluate, root) and general.holder is not None:
-                found.take(general.holder)
-        return found.ascending()
+        except OverBudget:
+            matched = found.ascending()
+            return matched, sorted(self._constraints.keys() - set(matched))
+        by_cost = self._evaluated_by_cost()
+        bill = _Bill(root, length, meter) if by_cost else None
+        for each in by_cost:
+            assert bill is not None
+            if not bill.affords(each.cost):
+                if bill.has(each.required):
+                    for holder in each.holders() if isinstance(each, Query) else (each.holder,):
+                        assert holder is not None
+                        undecided.take(holder)
+                continue
+            self._evaluations += 1
+            if isinstance(each, Query):
+                try:
+                    for table, views in each.answers(root, meter):
+                        table.select(views, found)
+                except OverBudget:
+                    for holder in each.holders():
+                        undecided.take(holder)
+            elif _is_true(each.evaluate, root) and each.holder is not None:
+                found.take(each.holder)
+        matched = found.ascending()
+        doubtful = undecided.ascending()
+        return matched, sorted(set(doubtful).difference(matched)) if doubtful else doubtful
 
     def destinations(self, event: Event) -> int:
+        return self.destinations_within(event, unlimited())
+
+    def destinations_within(self, event: Event, meter: Meter) -> int:
         root = self._root(event)
         reached, total = 0, self._total.mask
         if root is None or not total:
             return 0
-        for table, views in self._hits(root):
-            reached = table.reach(views, reached)
-            if reached == total:
-                return reached
-        for query in self._queries.values():
-            if query.union.mask & ~reached:
-                self._evaluations += 1
-                for table, views in query.answers(root):
-                    reached = table.reach(views, reached)
-        for general in self._general.values():
-            holder = general.holder
-            assert holder is not None
-            mask = holder.mask if isinstance(holder, Crowd) else self._destinations[holder]
-            if mask & ~reached:
-                self._evaluations += 1
-                if _is_true(general.evaluate, root):
+        length = _length(event)
+        try:
+            for table, views in self._hits(root, length, meter):
+                reached = table.reach(views, reached)
+                if reached == total:
+                    return reached
+        except OverBudget:
+            return total
+        bill: _Bill | None = None
+        for each in self._evaluated_by_cost():
+            mask = each.union.mask if isinstance(each, Query) else self._mask(each)
+            if not mask & ~reached:
+                continue
+            bill = bill or _Bill(root, length, meter)
+            if not bill.affords(each.cost):
+                reached |= mask if bill.has(each.required) else 0
+                continue
+            self._evaluations += 1
+            if isinstance(each, Query):
+                try:
+                    for table, views in each.answers(root, meter):
+                        reached = table.reach(views, reached)
+                except OverBudget:
                     reached |= mask
-                    if reached == total:
-                        break
+            elif _is_true(each.evaluate, root):
+                reached |= mask
+            if reached == total:
+                break
         return reached
+
+    def _mask(self, general: _General) -> int:
+        holder = general.holder
+        assert holder is not None
+        return holder.mask if isinstance(holder, Crowd) else self._destinations[holder]
+
+    def _evaluated_by_cost(self) -> list[Query | _General]:
+        """What libxml2 is asked: the cheapest first, so that as much as can be is decided within a budget."""
+        if self._by_cost is None:
+            every: list[Query | _General] = [*self._queries.values(), *self._general.values()]
+            self._by_cost = sorted(every, key=lambda each: each.cost)
+        return self._by_cost
 
     def explain(self, profile_id: int, event: Event) -> str:
         text, namespaces = self._constraints[profile_id]
@@ -249,9 +323,16 @@ class XPathEngine(Engine):
             root = parse_document(event.xml)
         except InvalidEvent as error:
             return f"unknown: {error}"
-        if CompiledXPath(text, dict(namespaces)).matches_root(root):
+        meter = Meter(EVENT_WORK)
+        meter.begin()
+        matched, undecided = CompiledXPath(text, dict(namespaces)).match_within(root, _length(event), meter)
+        if undecided:
+            return f"unknown: {TOO_MUCH}"
+        if matched:
             return MATCHES
-        return f"failed: {explain_xpath(text, dict(namespaces), root)}"
+        meter.begin()
+        bill = _Bill(root, _length(event), meter)
+        return f"failed: {explain_xpath(text, dict(namespaces), root, bill.affords)}"
 
     def snapshot(self) -> Snapshot:
         distinct: dict[tuple[str, Namespaces], int] = {}
@@ -272,7 +353,9 @@ class XPathEngine(Engine):
             **texts.write("template", self._uses),
             "template_uses": list(self._uses.values()),
             **texts.write("query", self._queries),
+            **_cost_columns("query", list(self._queries.values())),
             **texts.write("general", self._general),
+            **_cost_columns("general", list(self._general.values())),
             "general_asked": [general.evaluate.path for general in self._general.values()],
             **texts.bindings(),
             **anchors,
@@ -301,17 +384,19 @@ class XPathEngine(Engine):
         self._uses = dict(zip(read_texts(snapshot, "template"), uses, strict=True))
         ids, crowds = cast("NDArray[np.int64]", snapshot["holder_ids"]), cast("NDArray[np.int32]", snapshot["crowds"])
         holders = holders_of(ids, crowds, self._destinations)
-        for key in read_texts(snapshot, "query"):
-            self._queries[key] = Query(_compiled(key[0], key[0], key[1]), self._destinations)
+        for key, (cost, required) in zip(read_texts(snapshot, "query"), _read_costs(snapshot, "query"), strict=True):
+            self._queries[key] = Query(_compiled(key[0], key[0], key[1]), cost, required, self._destinations)
         _, *paths = read_paths(snapshot)[: -len(self._queries) or None]
         anchors = [self._document, *map(self._anchor, paths), *self._queries.values()]
         filled = fill_anchors(snapshot, anchors, holders)
         for query in self._queries.values():
             query.count_groups()
         asked = cast("list[str]", snapshot["general_asked"])
-        for key, words, holder in zip(read_texts(snapshot, "general"), asked, holders[filled:], strict=True):
-            self._general[key] = general = _General(_compiled(key[0], words, key[1]))
+        read = (read_texts(snapshot, "general"), asked, _read_costs(snapshot, "general"), holders[filled:])
+        for key, words, (cost, required), holder in zip(*read, strict=True):
+            self._general[key] = general = _General(_compiled(key[0], words, key[1]), cost, required)
             general.holder = holder
+        self._by_cost = None
 
     def statistics(self) -> Statistics:
         anchors = list(self._anchors())
@@ -355,15 +440,60 @@ class XPathEngine(Engine):
             self._unreadable += 1
             return None
 
-    def _hits(self, root: etree._Element) -> Iterator[tuple[Table, list[View]]]:
-        for anchor, elements in self._walk.visit(root).items():
-            for hit in anchor.hits(elements, document=False):
+    def _hits(self, root: etree._Element, length: int, meter: Meter) -> Iterator[tuple[Table, list[View]]]:
+        """What the index answers; raise OverBudget."""
+        meter.document = length // SEARCHED_A_NODE
+        for anchor, elements in self._walk.visit(root, meter).items():
+            for hit in anchor.hits(elements, document=False, meter=meter):
                 self._evaluations += 1
+                meter.take(len(hit[1]) * (1 + len(hit[0]) // COMPARED_A_NODE))
                 yield hit
         if self._document.groups:
-            for hit in self._document.hits([root], document=True):
+            for hit in self._document.hits([root], document=True, meter=meter):
                 self._evaluations += 1
+                meter.take(len(hit[1]) * (1 + len(hit[0]) // COMPARED_A_NODE))
                 yield hit
+
+
+class _Bill:
+    """What is evaluated on one document, and whether its meter affords it."""
+
+    __slots__ = ("_meter", "_names", "_root", "_size")
+
+    def __init__(self, root: etree._Element, length: int, meter: Meter) -> None:
+        self._root = root
+        self._meter = meter
+        self._size = document_size(root, length)
+        self._names: set[object] | None = None
+
+    def affords(self, cost: Cost) -> bool:
+        return self._meter.affords(cost.work(self._size))
+
+    def has(self, required: str) -> bool:
+        """Whether the document has the element without which an XPath is false."""
+        if not required:
+            return True
+        if self._names is None:
+            self._names = {element.tag for element in self._root.iter()}
+        return required in self._names
+
+
+def _length(event: Event) -> int:
+    return 0 if event.xml is None else len(event.xml)
+
+
+def _cost_columns(name: str, evaluated: Sequence[Query | _General]) -> Snapshot:
+    return {
+        f"{name}_powers": [each.cost.power for each in evaluated],
+        f"{name}_times": [each.cost.times for each in evaluated],
+        f"{name}_required": [each.required for each in evaluated],
+    }
+
+
+def _read_costs(snapshot: Snapshot, name: str) -> list[tuple[Cost, str]]:
+    powers, times = cast("list[int]", snapshot[f"{name}_powers"]), cast("list[int]", snapshot[f"{name}_times"])
+    required = cast("list[str]", snapshot[f"{name}_required"])
+    return list(zip(map(Cost, powers, times), required, strict=True))
 
 
 def _compiled(text: str, asked: str, namespaces: Namespaces) -> etree.XPath:

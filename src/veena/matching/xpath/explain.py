@@ -6,33 +6,40 @@ says nothing that the evaluation itself would not. It is for people who ask, not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lxml import etree
 
 from veena.errors import InvalidConstraint
-from veena.matching.xpath.limits import check
+from veena.matching.base.work import OverBudget
+from veena.matching.xpath.limits import Cost, check
 from veena.matching.xpath.reads import string_value
 from veena.matching.xpath.rewrite import rewritten
-from veena.matching.xpath.syntax import Binary, Call, Expression, Negated, Path, Step, parse
+from veena.matching.xpath.syntax import Binary, Call, Expression, Negated, Path, Step, parse, parse_rewritten
 
 #: Values shown, and the characters of each: enough to see what happened.
 MAX_VALUES = 3
 MAX_VALUE_LENGTH = 40
 
+#: Whether an evaluation of this cost is within what may be spent.
+Affords = Callable[[Cost], bool]
+
 _COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 
 
-def explain_xpath(text: str, namespaces: Mapping[str, str], root: etree._Element) -> str:
+def explain_xpath(text: str, namespaces: Mapping[str, str], root: etree._Element, affords: Affords) -> str:
     """The first part of an XPath that keeps it from being true of a document, which it is not."""
     try:
-        return _Explainer(text, dict(namespaces), root).why(parse(text))
+        return _Explainer(text, dict(namespaces), root, affords).why(parse(text))
+    except OverBudget:
+        return "which part of it would cost too much to find out"
     except (etree.XPathError, InvalidConstraint) as error:
         return f"no part of it can be evaluated by itself: {error}"
 
 
 class _Explainer:
-    def __init__(self, text: str, namespaces: dict[str, str], root: etree._Element) -> None:
+    def __init__(self, text: str, namespaces: dict[str, str], root: etree._Element, affords: Affords) -> None:
+        self.affords = affords
         self.text = text
         self.namespaces = namespaces
         self.root = root
@@ -42,13 +49,16 @@ class _Explainer:
 
     def value(self, text: str) -> object:
         """The value of an expression; its text where finding out could cost too much."""
-        if not check(text, parse(text), self.namespaces).once.is_allowed:
+        if not self.affords(check(text, parse(text), self.namespaces).once):
             return text
         return etree.XPath(text, namespaces=self.namespaces, smart_strings=False)(self.root)
 
     def is_true(self, text: str) -> bool:
         # In the cheap words: a prefix of an indexed path may be one that libxml2 would take minutes for.
-        asked = f"boolean({rewritten(text, parse(text))})"
+        cheapest = rewritten(text, parse(text))
+        asked = f"boolean({cheapest})"
+        if not self.affords(check(asked, parse_rewritten(asked) or parse(text), self.namespaces).once):
+            raise OverBudget
         return bool(etree.XPath(asked, namespaces=self.namespaces)(self.root))
 
     def why(self, expression: Expression) -> str:

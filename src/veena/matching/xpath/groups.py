@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from veena.matching.base.engine import Holder
+from veena.matching.base.work import PYTHON_WORK, Meter
 from veena.matching.xpath.reads import Element, Finding, Read, ReadPath, Reads, leaf_values, read_of
 from veena.matching.xpath.shape import RANGES, TEXT_OPERATORS, PathStep, Probe
 from veena.matching.xpath.substrings import Words
@@ -91,6 +92,8 @@ class Group:
                 self.access = read
         self._directions = tuple(directions)
         self._tables: dict[Constants, dict[Constants, Table]] = {}
+        #: How many tables there are.
+        self._count = 0
         self.pooled = is_pooled(probes)
 
     def __len__(self) -> int:
@@ -112,6 +115,7 @@ class Group:
         table = tables.get(rest)
         if table is None:
             table = tables[rest] = make_table(self._directions, self._destinations)
+            self._count += 1
         table.add(bounds, profile_id, destination)
 
     def remove(self, constants: Constants, profile_id: int, destination: int) -> bool:
@@ -122,6 +126,7 @@ class Group:
         table.remove(bounds, profile_id, destination)
         if not len(table):
             del tables[rest]
+            self._count -= 1
             if not tables:
                 del self._tables[equal]
                 self._count_words(equal, -1)
@@ -154,6 +159,7 @@ class Group:
                 if self._words:
                     self._count_words(equal, 1)
             tables[key[split:]] = table
+            self._count += 1
 
     def _count_words(self, equal: Constants, uses: int) -> None:
         for at, constant in zip(self._equal, equal, strict=True):
@@ -161,14 +167,25 @@ class Group:
             if words is not None:
                 words.change(str(constant), uses)
 
-    def hits(self, findings: list[Finding]) -> list[tuple[Table, list[View]]]:
-        """The tables whose keys some finding satisfies, with the views to put to them."""
+    def _effort(self, findings: list[Finding]) -> int:
+        """What Python looks at in `hits`, at most, but for the words that it searches texts for."""
+        count = len(findings)
+        if self._rest:  # each of the texts found may be compared with each constant
+            texts = sum(1 + sum(map(len, finding.texts.values())) for finding in findings)
+            return texts * (1 + self._count)
+        return count * (1 + min(count, MAX_RIVALS)) if len(self._ranges) > 1 else count
+
+    def hits(self, findings: list[Finding], meter: Meter) -> list[tuple[Table, list[View]]]:
+        """The tables whose keys some finding satisfies, with the views to put to them; raise OverBudget."""
+        meter.take(PYTHON_WORK * self._effort(findings))
         found: dict[tuple[Constants, Constants], tuple[Table, list[View]]] = {}
         for finding in findings:
             view = self._view(finding)
             if view is None:
                 continue
-            for equal in self._candidates(finding):
+            candidates = self._candidates(finding, meter)
+            meter.take(PYTHON_WORK * len(candidates))
+            for equal in candidates:
                 for rest, table in self._tables[equal].items():
                     if self._rest and not self._rest_holds(rest, finding):
                         continue
@@ -197,7 +214,7 @@ class Group:
                 return None
         return tuple(bounds)
 
-    def _candidates(self, finding: Finding) -> list[Constants]:
+    def _candidates(self, finding: Finding, meter: Meter) -> list[Constants]:
         if not self._equal:
             return [()] if self._tables else []
         if len(self._equal) == 1 and not self._words:
@@ -217,6 +234,7 @@ class Group:
             values: dict[float | str, None]
             if words is not None:
                 texts = dict.fromkeys(finding.texts_of(read, probe.reduction))
+                meter.take(sum(map(words.effort, texts)))
                 values = dict.fromkeys(word for text in texts for word in words.within(text))
             elif probe.operator == "='":
                 values = dict.fromkeys(finding.texts_of(read, probe.reduction))
@@ -226,6 +244,8 @@ class Group:
                 return []
             choices.append(values)
             combinations *= len(values)
+        if combinations > MAX_COMBINATIONS:
+            meter.take(PYTHON_WORK * min(combinations, len(self._tables)))
         if combinations > MAX_COMBINATIONS and combinations > len(self._tables):
             return [key for key in self._tables if all(map(_is_in, key, choices))]
         if len(choices) == 1:
@@ -333,36 +353,40 @@ class Anchor:
         if not pooled:
             self._reads.change(path, read, wanted=False)
 
-    def hits(self, elements: list[Element], document: bool) -> Iterator[tuple[Table, list[View]]]:
+    def hits(self, elements: list[Element], document: bool, meter: Meter) -> Iterator[tuple[Table, list[View]]]:
         """Every table that may be satisfied; `document`: the anchor is the document above its root element."""
         plain = self.groups.get(())
         if plain is not None:
-            yield from plain.hits([Finding()])
+            yield from plain.hits([Finding()], meter)
         for leaf, groups in self._pooled.items():
             pool = Finding()
+            meter.take(PYTHON_WORK * len(elements))
             texts = [text for element in elements for text in leaf_values(element, leaf)]
             if texts:
                 pool.texts[groups[0].reads[0]] = texts
+                meter.take(PYTHON_WORK * len(texts))
                 for group in groups:
-                    yield from group.hits([pool])
+                    yield from group.hits([pool], meter)
         if not self._single:
             return
         by_access: dict[Read | None, list[Finding]] = {None: []}
         for element in elements:
             finding = Finding()
             if document:
-                self._enter_document(element, finding.texts)
+                self._enter_document(element, finding.texts, meter)
             else:
-                self._reads.collect(element, finding.texts)
+                self._reads.collect(element, finding.texts, meter)
+            meter.take(PYTHON_WORK * (1 + len(finding.texts)))
             by_access[None].append(finding)
             for read in finding.texts:
                 by_access.setdefault(read, []).append(finding)
         for access, findings in by_access.items():
             for group in self._single.get(access, ()):
-                yield from group.hits(findings)
+                yield from group.hits(findings, meter)
 
-    def _enter_document(self, root: Element, texts: dict[Read, list[str]]) -> None:
-        self._reads.enter(root, texts)
+    def _enter_document(self, root: Element, texts: dict[Read, list[str]], meter: Meter) -> None:
+        self._reads.enter(root, texts, meter)
         for test, following in self._reads.below.items():
+            meter.take(PYTHON_WORK + meter.document)
             for element in root.iter(test):
-                following.collect(element, texts)
+                following.collect(element, texts, meter)

@@ -1,4 +1,4 @@
-"""Which XPaths may be stored: well-typed, without extensions, and of a cost that a document cannot blow up.
+"""Which XPaths may be stored (well-typed, without extensions), and what evaluating them costs at most.
 
 XPath 1.0 without variables is statically typed, so what libxml2 would find out in the middle of an event (`count(1)`,
 an unknown function, a prefix without a namespace) is told to the subscriber instead, with its position.
@@ -7,20 +7,20 @@ an unknown function, a prefix without a namespace) is told to the subscriber ins
 the document costs n. Done anew at each node of another walk, it costs n * n. A path that only descends from the nodes
 of a walk is cheaper: through `child` and `@` it meets each node once, and through `descendant` each node meets it once
 per ancestor; as documents are at most 64 deep and have at most 4,000 nodes, that counts half a power. The exponent
-is computed in halves, and whatever exceeds the square is refused (MAX_COST). How often the highest exponent occurs
-is counted as well and bounded (MAX_TIMES). So one stored profile costs one event at most a fixed time whatever is
-published; `docs/XPATH.md` has the measured worst cases.
+is computed in halves; how often the highest exponent occurs is counted as well. No expression is refused for its cost:
+with the size of a document the cost gives the work of one evaluation (`work`), and that is held against the budget of
+an event (`base.work`) before libxml2 is asked, because libxml2 cannot be stopped.
 
 For each expression two costs are kept: `once`, of a single evaluation, and `each`, of an evaluation at every node
 of a document divided by the number of nodes. `b` has once 1 and each 0; `//b` has 1 and 1.
 
-**Characters** are bounded as nodes are, so reading a text is part of the walk that finds it. It is more where texts are
-read again and again: elements that lie in each other (half a power), what is *far*, found anew from each node through
-`..` or `/` (half a power for functions, several times for comparisons), and `translate`, which looks every character
-up in a literal (half a power). What searches one text for another is the product of the two: one must be a literal,
-and literals in such calls are short (MAX_SEARCHED_LENGTH).
+**Characters** are part of the size of a document, so reading a text is part of the walk that finds it. It is more where
+texts are read again and again: elements that lie in each other (half a power), what is *far*, found anew from each node
+through `..` or `/` (half a power for functions, several times for comparisons), and `translate`, which looks every
+character up in a literal (half a power). What searches one text of the document for another is the product of the two.
 
-Rejected: a time limit. libxml2 cannot be interrupted, and a verdict that depends on the load of a machine is none.
+Rejected: a time limit alone. libxml2 cannot be interrupted inside this process, and a verdict that depends on the load
+of a machine is none. Rejected: refusing what costs more than the square; which expressions those are nobody can guess.
 """
 
 from __future__ import annotations
@@ -40,19 +40,17 @@ from veena.matching.xpath.syntax import (
     Step,
     Text,
     is_ncname,
-    token_start,
-    tokenise,
 )
 
-#: In half powers of the number of nodes: the square.
-MAX_COST = 4
-#: Parts of one expression that may reach MAX_COST; half a power less is a part eight times as cheap.
-MAX_TIMES = 4
-_TIMES_A_HALF = 8
-#: What counts as several parts, as measured: comparing one far text, a far set of texts, and translate().
-_TIMES_FAR, _TIMES_FAR_SET, _TIMES_TRANSLATE = 2, 4, 4
-#: Characters of a literal in a text that calls a function of SEARCHING: an alphabet with its accents, a phrase.
-MAX_SEARCHED_LENGTH = 64
+#: In half powers of the number of nodes: the square. As a query, whose nodes are collected, nothing costs more.
+SQUARE = 4
+#: What counts as several parts, as measured: comparing one far text, a far set of texts, translate(), and searching one
+#: text of the document for another, character by character.
+_TIMES_FAR, _TIMES_FAR_SET, _TIMES_TRANSLATE, _TIMES_PRODUCT = 2, 4, 4, 8
+#: Characters of a literal that searching for it counts as one: an alphabet with its accents, a phrase.
+SEARCHED_LENGTH = 64
+#: Parts of lower powers than the highest are not counted one by one: as so many of half a power less.
+LESSER_PARTS = 32
 #: Prefixes a constraint may bring along.
 MAX_NAMESPACES = 32
 MAX_NAMESPACE_LENGTH = 1024
@@ -100,6 +98,17 @@ ONE_LEVEL = frozenset({"self", "child", "attribute"})
 _SUBTREE = frozenset({"descendant", "descendant-or-self"})
 
 
+class Size(NamedTuple):
+    """The size of a document: nodes, and what half a power more multiplies by.
+
+    The second is the root of the first, or the depth of the document where that is more: a path that descends from many
+    nodes meets a node once for each of its ancestors, and small documents may be nothing but depth.
+    """
+
+    nodes: int
+    root: int
+
+
 class Cost(NamedTuple):
     """An exponent in halves, and how many parts of an expression have it. The order is that of the cost."""
 
@@ -109,9 +118,19 @@ class Cost(NamedTuple):
     def raised(self, halves: int) -> Cost:
         return Cost(self.power + halves, self.times)
 
-    @property
-    def is_allowed(self) -> bool:
-        return self.power <= MAX_COST and self.times <= MAX_TIMES * _TIMES_A_HALF ** (MAX_COST - self.power)
+    def often(self, times: int) -> Cost:
+        """The cost of so many evaluations; also what costs nothing by its parts is evaluated."""
+        return Cost(self.power, max(self.times, 1) * times)
+
+    def work(self, size: Size) -> int:
+        """The nodes that one evaluation visits at most; whole numbers, so that every machine counts the same."""
+        nodes, root = size
+        highest = root if self.power == 1 else 1
+        for _ in range(self.power - 2):
+            highest *= root
+        if self.power > 1:
+            highest *= nodes
+        return self.times * highest + LESSER_PARTS * (highest // root + 1)
 
 
 _FREE, _LEAF, _WALK = Cost(0, 0), Cost(0), Cost(2)
@@ -143,41 +162,12 @@ def check(text: str, expression: Expression, namespaces: Mapping[str, str]) -> F
     return _Checker(text, namespaces).facts(expression)
 
 
-def check_cost(text: str, facts: Facts) -> None:
-    """Raise InvalidConstraint when libxml2 must not be given an expression with these facts."""
-    power, times = facts.once
-    if power > MAX_COST:
-        raise InvalidConstraint(
-            text,
-            0,
-            f"its cost grows with power {power / 2:g} of the document, at most {MAX_COST // 2} is allowed;"
-            " put fewer searches of the whole document (//, following::, ..) inside each other, and read a text where"
-            " it stands: //a[contains(@b, 'x')]/c for //c[contains(../@b, 'x')]",
-        )
-    if not facts.once.is_allowed:
-        raise InvalidConstraint(
-            text,
-            0,
-            f"its cost is {times} times power {power / 2:g} of the document, at most"
-            f" {MAX_TIMES * _TIMES_A_HALF ** (MAX_COST - power)} times is allowed; search the whole document"
-            " (//, following::, ..) less often in predicates, and read a/text() or @a in them instead of a",
-        )
-
-
-def check_literals(text: str, first: int, last: int) -> None:
-    """Raise InvalidConstraint for long literals among these tokens when libxml2 is to search with them."""
-    tokens = tokenise(text)[first:last]
+def searches(tokens: list[str]) -> int:
+    """How many times as much a text costs because of the literals that it searches with."""
     if SEARCHING.isdisjoint(tokens):
-        return
-    for at, token in enumerate(tokens, first):
-        # The quotes are not counted.
-        if token[0] in "\"'" and len(token) - 2 > MAX_SEARCHED_LENGTH:
-            raise InvalidConstraint(
-                text,
-                token_start(text, at),
-                f"a literal of {len(token) - 2} characters beside contains(), substring-before(), substring-after() or"
-                f" translate(); at most {MAX_SEARCHED_LENGTH} are allowed here, search for a shorter piece",
-            )
+        return 1
+    # The quotes are not counted.
+    return 1 + max((len(token) - 3 for token in tokens if token[0] in "\"'"), default=0) // SEARCHED_LENGTH
 
 
 def check_namespaces(text: str, namespaces: Mapping[str, str]) -> None:
@@ -199,6 +189,13 @@ def check_namespaces(text: str, namespaces: Mapping[str, str]) -> None:
             )
         if (prefix == "xml") != (uri == XML_NAMESPACE):
             raise InvalidConstraint(text, 0, f"namespaces: prefix xml always stands for {XML_NAMESPACE}, and only xml")
+
+
+def _is_product(name: str, types: list[str]) -> bool:
+    """Whether a function that searches does so with a text of the document: numbers and booleans are short."""
+    if name == "translate":
+        return not {STRING, NODES}.isdisjoint(types[1:])
+    return types[0] in (STRING, NODES) and types[1] in (STRING, NODES)
 
 
 class _Checker:
@@ -305,29 +302,14 @@ class _Checker:
         if name == "lang":
             each = max(each, Cost(1))
         if name in SEARCHING:
-            self.check_search(expression, types)
+            if _is_product(name, types):
+                once, each = (Cost(cost.power + 2, cost.times * _TIMES_PRODUCT) for cost in (once, each))
             # A scan of its own, and what it yields may be scanned again.
             if name == "translate":
                 once, each = (Cost(cost.power + 1, cost.times + _TIMES_TRANSLATE - 1) for cost in (once, each))
             elif result == STRING:
                 once, each = (Cost(cost.power, cost.times + 1) for cost in (once, each))
         return Facts(result, once, each, int(name == "id"), int(name == "id"), name == "id")
-
-    def check_search(self, expression: Call, types: list[str]) -> None:
-        name = expression.name
-        wanted = expression.arguments[1:]
-        if name == "translate":
-            refused = [argument for argument, kind in zip(wanted, types[1:], strict=True) if kind in (STRING, NODES)]
-        else:
-            # Texts of both sides could be as long as the document: numbers and booleans are short.
-            refused = [wanted[0]] if types[0] in (STRING, NODES) and types[1] in (STRING, NODES) else []
-        if refused:
-            raise InvalidConstraint(
-                self.text,
-                refused[0].start,
-                f"{name}() searches with a text from the document, at a cost of more than its square; write a literal"
-                f" here, {name}(., 'x'" + (", 'y')" if name == "translate" else ")"),
-            )
 
     def path(self, path: Path) -> Facts:
         # `descends`: all contexts together reach a node once (or once per ancestor, counted in `halves`).

@@ -2,8 +2,9 @@
 
 Indexed comparisons are made here and general ones in libxml2, and a verdict must not depend on which of them a profile
 fell to. libxml2 adds integer part and fraction as two doubles, so `float()` can differ in the last bit; it also reads
-exponents, which XPath 1.0 does not have: `<price>1e3</price>` is 1000. What is short and plain is computed by the same
-formula in Python; the rest, rare in documents, is put to libxml2 itself.
+exponents, which XPath 1.0 does not have, in documents and in expressions: `<price>1e3</price>` is 1000, and `1e-8` is
+what a program prints that builds an expression. What is short and plain is computed by the same formula in Python; the
+rest, rare, is put to libxml2 itself.
 """
 
 from __future__ import annotations
@@ -51,5 +52,12 @@ _remembered = lru_cache(maxsize=4096)(_computed)
 
 
 def literal_number(spelling: str) -> float:
-    """The value of a number in an XPath, or NaN where libxml2's reading is not known to be that of `number_of`."""
-    return number_of(spelling) if len(spelling) <= 16 else math.nan
+    """The value of a number in an XPath: what is short and plain reads as a text does, the rest libxml2 says."""
+    if len(spelling) <= 16 and "e" not in spelling and "E" not in spelling:
+        return number_of(spelling)
+    return _asked(spelling) if len(spelling) <= MAX_REMEMBERED_LENGTH else _asked.__wrapped__(spelling)
+
+
+@lru_cache(maxsize=1024)
+def _asked(spelling: str) -> float:
+    return cast("float", etree.XPath(spelling)(_nowhere))

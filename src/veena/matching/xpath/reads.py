@@ -13,6 +13,7 @@ import math
 
 from lxml import etree
 
+from veena.matching.base.work import PYTHON_WORK, Meter
 from veena.matching.xpath.number import number_of
 from veena.matching.xpath.shape import PathStep, Probe
 
@@ -122,7 +123,7 @@ class Reads:
             more = changed.children or changed.below or changed.attributes or len(changed.leaves) > 1
             changed.only = None if more else changed.leaves.get(".")
 
-    def collect(self, element: Element, texts: dict[Read, list[str]]) -> None:
+    def collect(self, element: Element, texts: dict[Read, list[str]], meter: Meter) -> None:
         for leaf, read in self.leaves.items():
             values = [element.text or ""] if leaf == "." and len(element) == 0 else leaf_values(element, leaf)
             if values:
@@ -134,13 +135,14 @@ class Reads:
                     texts.setdefault(wanted, []).append(str(text))
         if self.named:
             children = self.children
+            meter.take(PYTHON_WORK * (1 + len(element)))
             for child in element:
                 following = children.get(child.tag)
                 if following is None:
                     continue
                 only = following.only
                 if only is None:
-                    following.collect(child, texts)
+                    following.collect(child, texts, meter)
                     continue
                 known = texts.get(only)
                 if known is None:
@@ -148,26 +150,28 @@ class Reads:
                 else:
                     known.append(string_value(child))
         elif self.children:
+            meter.take(2 * PYTHON_WORK * (1 + len(element)))
             for child in element:
                 if isinstance(child.tag, str):
-                    self.enter(child, texts)
+                    self.enter(child, texts, meter)
         for test, following in self.below.items():
+            meter.take(PYTHON_WORK + meter.document)
             for descendant in element.iterdescendants(test):
-                following.collect(descendant, texts)
+                following.collect(descendant, texts, meter)
 
-    def enter(self, child: Element, texts: dict[Read, list[str]]) -> None:
+    def enter(self, child: Element, texts: dict[Read, list[str]], meter: Meter) -> None:
         """Follow the steps that lead to a child."""
         children, tag = self.children, str(child.tag)
         following = children.get(tag)
         if following is not None:
-            following.collect(child, texts)
+            following.collect(child, texts, meter)
         following = children.get("*")
         if following is not None:
-            following.collect(child, texts)
+            following.collect(child, texts, meter)
         if tag[0] == "{":
             following = children.get(tag[: tag.index("}") + 1] + "*")
             if following is not None:
-                following.collect(child, texts)
+                following.collect(child, texts, meter)
 
 
 def leaf_values(element: Element, leaf: str) -> list[str]:

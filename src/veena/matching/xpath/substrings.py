@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+#: Characters that a search goes through in the time of a look-up.
+SEARCHED_A_LOOK_UP = 256
+
 
 class Words:
     """The constants of one `contains` or `starts-with`, found by the pieces of a text that have their lengths."""
@@ -24,6 +27,12 @@ class Words:
         """Count one use more or less of a constant."""
         _count(self._words, word, uses)
         _count(self._lengths, len(word), uses)
+
+    def effort(self, text: str) -> int:
+        """The look-ups or searches that `within` makes, in look-ups."""
+        size, words = len(text), len(self._words)
+        pieces = len(self._lengths) * (size if self._anywhere else 1)
+        return pieces if pieces <= words else words * (1 + size // SEARCHED_A_LOOK_UP)
 
     def within(self, text: str) -> list[str]:
         """Those that the text contains, or starts with."""

@@ -5,7 +5,7 @@ grammar, the types, the cost and the form in the index depend on the template al
 literals of one more text gives its places in the index, or the text that libxml2 has to evaluate for it.
 
 The invariant: two texts with the same template and the same namespaces mean the same but for their literals, so that
-no refusal depends on a literal, except for numbers that have no place in an order and long texts to search with.
+no refusal depends on a literal.
 Rejected: a parsed tree for each profile. It is twenty times the work of lifting the literals, for a tree that differs
 in its leaves only.
 """
@@ -19,7 +19,8 @@ from veena.errors import InvalidConstraint
 from veena.matching.base.engine import Constraint
 from veena.matching.xpath.comparison import Comparison, comparison_of
 from veena.matching.xpath.groups import Constants
-from veena.matching.xpath.limits import check, check_cost, check_literals, check_namespaces
+from veena.matching.xpath.limits import Cost, check, check_namespaces, searches
+from veena.matching.xpath.required import required_element
 from veena.matching.xpath.rewrite import rewritten
 from veena.matching.xpath.shape import Alternative, PathStep, Probe, bind, shape
 from veena.matching.xpath.syntax import (
@@ -41,7 +42,7 @@ Place = tuple[tuple[PathStep, ...], tuple[Probe, ...], Constants]
 class Template:
     """What all texts with the same tokens but for their literals have in common."""
 
-    __slots__ = ("alternatives", "asked", "comparison")
+    __slots__ = ("alternatives", "asked", "comparison", "cost", "required")
 
     def __init__(self, text: str, namespaces: Namespaces) -> None:
         names = dict(namespaces)
@@ -52,19 +53,25 @@ class Template:
         self.comparison: Comparison | None = None
         #: The tokens in which libxml2 is asked, with the literals of `text` where they were; None until needed.
         self.asked: list[str] | None = None
+        #: What libxml2 needs for those words, and an element without which the answer is no.
+        self.cost = Cost(0)
+        self.required = ""
         if self.alternatives is None:
             self.ask(text, expression, names)
             self.comparison = comparison_of(text, expression, names)
 
     def ask(self, text: str, expression: Expression, names: dict[str, str]) -> list[str]:
-        """Find the words for libxml2; raise InvalidConstraint when even those could cost too much."""
+        """Find the words for libxml2, and what they cost."""
         cheapest = rewritten(text, expression)
-        check_cost(text, check(text, parse_rewritten(text, cheapest), names))
-        self.asked = tokenise(cheapest)
+        asked = parse_rewritten(cheapest)
+        if asked is None:  # more predicates than steps are read in: it is asked as it stands
+            cheapest, asked = text, expression
+        self.asked, self.cost = tokenise(cheapest), check(cheapest, asked, names).once
+        self.required = required_element(expression, names)
         return self.asked
 
     def words(self, text: str, namespaces: Namespaces) -> str:
-        """The text in which libxml2 is asked; raise InvalidConstraint when it could cost too much."""
+        """The text in which libxml2 is asked."""
         tokens = self.asked
         if tokens is None:
             tokens = self.ask(text, parse(text), dict(namespaces))
@@ -100,6 +107,8 @@ class Bound(NamedTuple):
     places: list[Place] | None
     #: The text of a general constraint or of a query, in one spelling; None when the walk finds it.
     evaluated: tuple[str, Namespaces] | None
+    #: How many times what libxml2 is asked costs what its template says: for literals that it searches with.
+    times: int = 1
 
 
 def bind_text(text: str, namespaces: Namespaces, templates: dict[tuple[str, Namespaces], Template]) -> Bound:
@@ -113,13 +122,12 @@ def bind_text(text: str, namespaces: Namespaces, templates: dict[tuple[str, Name
         template = Template(text, namespaces)
     places = template.places(literals)
     if places is None:
-        check_literals(text, 0, len(tokens))
-        return Bound(key, template, None, (" ".join(tokens), namespaces))
+        return Bound(key, template, None, (" ".join(tokens), namespaces), searches(tokens))
     comparison = template.comparison
     if comparison is None:
         return Bound(key, template, places, None)
-    check_literals(text, comparison.first, comparison.last)
-    return Bound(key, template, places, (" ".join(tokens[comparison.first : comparison.last]), namespaces))
+    expression = tokens[comparison.first : comparison.last]
+    return Bound(key, template, places, (" ".join(expression), namespaces), searches(expression))
 
 
 def read_constraint(constraint: Constraint) -> tuple[str, Namespaces]:

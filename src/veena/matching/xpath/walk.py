@@ -17,10 +17,13 @@ from typing import Generic, TypeVar
 
 from lxml import etree
 
+from veena.matching.base.work import PYTHON_WORK, Meter
 from veena.matching.xpath.shape import PathStep
 
 #: Moves worked out before all are thrown away: a publisher that invents names must not fill the memory.
 MAX_MOVES = 20_000
+#: Anchors at one element that count as part of the visit.
+FEW_ANCHORS = 4
 
 Anchor = TypeVar("Anchor")
 
@@ -114,14 +117,14 @@ class Walk(Generic[Anchor]):
     def moves(self) -> int:
         return self._moves
 
-    def visit(self, root: etree._Element) -> dict[Anchor, list[etree._Element]]:
-        """Every anchor that the document has, with its elements."""
+    def visit(self, root: etree._Element, meter: Meter) -> dict[Anchor, list[etree._Element]]:
+        """Every anchor that the document has, with its elements; raise OverBudget."""
         found: dict[Anchor, list[etree._Element]] = {}
         if self._moves > MAX_MOVES:
             self._forget()
         if self._start is None:
             self._start = self._state([self._root], [])
-        state = self._step(self._start, root.tag)
+        state = self._step(self._start, root.tag, meter)
         for anchor in state.anchors:
             found[anchor] = [root]
         if not state.leads:
@@ -130,11 +133,14 @@ class Walk(Generic[Anchor]):
         while stack:
             element, state = stack.pop()
             moves = state.moves
+            meter.take(PYTHON_WORK * (1 + len(element)))
             for child in element:
                 tag = child.tag
                 following = moves.get(tag)
                 if following is None:
-                    following = self._step(state, tag)
+                    following = self._step(state, tag, meter)
+                if len(following.anchors) > FEW_ANCHORS:
+                    meter.take(PYTHON_WORK * len(following.anchors))
                 for anchor in following.anchors:
                     elements = found.get(anchor)
                     if elements is None:
@@ -145,10 +151,11 @@ class Walk(Generic[Anchor]):
                     stack.append((child, following))
         return found
 
-    def _step(self, state: _State[Anchor], tag: object) -> _State[Anchor]:
+    def _step(self, state: _State[Anchor], tag: object, meter: Meter) -> _State[Anchor]:
         known = state.moves.get(tag)
         if known is not None:
             return known
+        meter.take(PYTHON_WORK * (1 + len(state.nodes) + len(state.hanging)))
         nodes: dict[int, _Node[Anchor]] = {}
         hanging: tuple[_Node[Anchor], ...] = ()
         # Comments and instructions have a function for a tag: they fit nothing and lead nowhere.

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from veena.address import Unit
-from veena.core.boundary.clients import SessionClear, SessionClogged, Unanswered
+from veena.core.boundary.clients import Unanswered
 from veena.core.boundary.inputs_effects import AcceptedRun, ClientDown, ClientUp, Input, PublishRefused, Welcome
-from veena.core.boundary.settings import Settings
+from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.stored import Identity
 from veena.core.delivery.match_cache import Receivers
 from veena.core.wire.burst import EventBurst
@@ -56,6 +55,7 @@ from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.pace import Pace
+from veena.runtime.clients.reading import Reading
 from veena.runtime.clients.staging import Incoming, Staging
 from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
@@ -69,8 +69,6 @@ from veena.runtime.transports.stream import Bytes, Stream
 HELLO_PATIENCE_S = 10.0
 #: Silent for so many of its own heartbeats, a client is gone.
 MISSED_HEARTBEATS = 3
-#: A client that takes nothing of what waits for it for so long is gone as well.
-READ_PATIENCE_S = 60.0
 #: A conversation that ends for one of these ends as it should: nobody need look into it.
 ORDERLY = (RefusalCode.BYE, RefusalCode.CLOSING)
 
@@ -124,6 +122,9 @@ class House(Protocol):
     def forget(self, who: Conversation) -> None:
         """A conversation is over."""
 
+    def why_not_in(self, who: Conversation, principal: Principal) -> AccessDenied | None:
+        """Why somebody who has shown to be this one is not let in all the same."""
+
     def deliver_burst(self, burst: EventBurst, receivers: Receivers) -> None:
         """Hand all events of a burst to these sessions."""
 
@@ -163,16 +164,14 @@ class Conversation:
         self._patience = HELLO_PATIENCE_S
         #: Why nothing is read now.
         self._holds: set[str] = set()
-        #: Why the core hands it nothing now.
-        self._clogs: set[str] = set()
-        self._waiting = 0
-        self._progress = 0.0
         self._pace = Pace()
         self.subscriptions = Subscribed()
         #: What went over its connection, and how far away it is.
         self.traffic = Traffic()
+        self.reading = Reading(stream, self.traffic, house.driver.give)
         #: What its last read was like, if that was best-effort events alone, all alike, which it may publish.
         self.usual: EventFrame | None = None
+        self.heeded: Frame | None = None  # The control frame that is dealt with now.
         #: What the next event frame is: a request, or a question whether it is wanted.
         self.about: AskRequest | AskWatch | None = None
         #: The events to be staged that are coming in.
@@ -244,15 +243,15 @@ class Conversation:
 
     def clogged(self) -> None:
         """It does not read: what it asks is not read either, so that its answers do not pile up."""
-        self._progress, self._waiting = self.house.clock(), self.stream.waiting
+        untaken = self.reading.begin(self.house.clock())
         if self.house.tables is None or not self.house.tables.is_reading(self):  # blocks are larger than what may wait
-            self.house.log.noise("a client does not read", level=logging.INFO, client=self.name, waiting=self._waiting)
+            self.house.log.noise("a client does not read", level=logging.INFO, client=self.name, waiting=untaken)
         self._hold("clogged")
-        self.clog("stream")
+        self.reading.clog("stream")
 
     def cleared(self) -> None:
         self._release("clogged")
-        self.unclog("stream")
+        self.reading.unclog("stream")
         if self.house.tables is not None:
             self.house.tables.cleared(self)
 
@@ -261,19 +260,24 @@ class Conversation:
         if self._is_over:
             return
         if "clogged" in self._holds:
-            if self.stream.waiting < self._waiting:
-                self._progress, self._waiting = now, self.stream.waiting
-            if now - self._progress > READ_PATIENCE_S:
-                self._lose(f"it has read nothing for {READ_PATIENCE_S:g} seconds")
-            elif self.stream.waiting > self.limits.queue_bytes:
-                self._lose(f"{self.stream.waiting} bytes wait for it, which does not read")
+            self._look_whether_it_reads(now)
         elif not self._holds and now - self._heard > self._patience:
             self._lose(f"nothing came for {self._patience:g} seconds")
+            self.stream.abort("silent")
+
+    def _look_whether_it_reads(self, now: float) -> None:
+        """End it if nothing was taken for `slow_s`. What was written can be read, with the reason behind it, until the
+        stream's own patience is over."""
+        reason = self.reading.why_over(now, self.house.settings.slow_ns / SECOND_NS)
+        if reason is not None:
+            self._lose(reason)
+        elif self.stream.waiting > self.limits.queue_bytes:
+            self._lose(f"{self.stream.waiting} bytes wait for it, which does not read")
+            self.stream.abort("it does not read")
 
     def _lose(self, reason: str) -> None:
         self.house.lost += 1
         self.end(RefusalCode.SLOW, reason, lost=True)
-        self.stream.abort(reason)
 
     def has_ended(self) -> bool:
         return self._is_over
@@ -282,6 +286,7 @@ class Conversation:
 
     def _heed(self, frame: Frame) -> None:
         handler = self._handlers.of_frame.get(type(frame))
+        self.heeded = frame
         if self.session:
             if handler is None:
                 raise RemoteProtocolError(f"{type(frame).__name__} has no place in a client's conversation")
@@ -290,6 +295,7 @@ class Conversation:
             self._greet(frame)
         else:
             raise RemoteProtocolError(f"{type(frame).__name__} before the welcome: send a ClientHello and wait")
+        self.heeded = None
 
     def _greet(self, hello: ClientHello) -> None:
         self._hello = hello
@@ -332,14 +338,10 @@ class Conversation:
         self._release("checking")
 
     def _attach(self, principal: Principal) -> None:
-        house, hello = self.house, self._hello
+        house, hello, limits = self.house, self._hello, principal.limits
         assert hello is not None
-        limits = self.limits = principal.limits
-        count = house.by_principal.get(principal.name, 0)
-        gone = house.revoked.why_not(self.stream.certificate, time.time())
-        if gone is not None or count >= limits.connections:
-            reason = gone or f"{principal.name!r} has {count} connections already: close one first"
-            error = AccessDenied(reason, code=RefusalCode.LIMIT if gone is None else RefusalCode.DENIED)
+        self.limits = limits
+        if (error := house.why_not_in(self, principal)) is not None:
             house.refused += 1
             house.log_ins.refused(house.users, hello, self.stream, "ClientHello", error)
             self.end(error.code, str(error))
@@ -352,9 +354,9 @@ class Conversation:
             raise RemoteProtocolError("half a frame behind the ClientHello: wait for the welcome")
         longest = min(limits.max_frame, house.settings.max_frame)
         self._decoder = Decoder(EventCodec(house.settings.levels, house.settings.fanout, longest), longest)
-        self.session = house.driver.new_session()
+        self.session = self.reading.session = house.driver.new_session()
         house.sessions[self.session] = self
-        house.by_principal[principal.name] = count + 1
+        house.by_principal[principal.name] = house.by_principal.get(principal.name, 0) + 1
         self._pace.rates = house.rates.enter(principal.name, limits, now)
         attributes = dict(hello.attributes)
         if principal.clearances is not None:
@@ -413,6 +415,7 @@ class Conversation:
 
     def _leave(self, lost: bool, reason: str, dismissed: bool = False) -> None:
         self._is_over = True
+        self.reading.session = 0
         self.parts.clear()
         if self.incoming is not None:
             self.incoming.abandon(self.house.staging)
@@ -553,14 +556,6 @@ class Conversation:
         found = tuple(each for each in numbers if self.rights.may_read(event, engine(each)))
         return found or None
 
-    def why_unreadable(self, frame: EventFrame, numbers: tuple[int, ...]) -> str:
-        """The rule that forbids an event to the first of these subscriptions."""
-        assert self.rights is not None
-        try:
-            return self.rights.why_not_read(frame.event(), self.subscriptions.engine(numbers[0]))
-        except InvalidEvent as error:
-            return f"what cannot be read is not handed to clients with rules: {error}"
-
     # --- holding back ---
 
     def _hold(self, why: str) -> None:
@@ -578,17 +573,6 @@ class Conversation:
                 self._deal(self._pace.take_late())
             if not self._holds and not self._is_over:
                 self.stream.resume()
-
-    def clog(self, why: str) -> None:
-        if not self._clogs and self.session and not self._is_over:
-            self.house.later(SessionClogged(self.session))
-        self._clogs.add(why)
-
-    def unclog(self, why: str) -> None:
-        if why in self._clogs:
-            self._clogs.discard(why)
-            if not self._clogs and self.session and not self._is_over:
-                self.house.later(SessionClear(self.session))
 
     def _wait_if_fast(self, events: int, size: int) -> None:
         """Read no more where the user has used up a rate, or where a part of this read waits for its turn."""

@@ -183,8 +183,10 @@ class LimitsSection(_Section, frozen=True):
     identify_s: Seconds = 10.0
     frame_bytes: Annotated[int, msgspec.Meta(ge=1024, le=MAX_FRAME)] = DEFAULT_MAX_FRAME
     open_events: Count = 100_000
-    client_queue_events: Count = 4096
-    client_queue_bytes: Count = 4 << 20
+    #: What waits in memory for one client that reads more slowly than events come.
+    session_bytes: Annotated[int, msgspec.Meta(ge=1 << 16, le=1 << 40)] = 32 << 20
+    #: A client that takes nothing of what waits for it for so long is ended.
+    slow_s: Seconds = 5.0
     #: Distinct constraints that this broker, and its cluster or super-cluster, may tell others.
     broker_constraints: Constraints = DEFAULT_BROKER_CONSTRAINTS
     unit_constraints: Constraints = DEFAULT_UNIT_CONSTRAINTS
@@ -331,8 +333,8 @@ class Config:
             records=tables.store.records,
             max_open=tables.limits.open_events,
             max_log_bytes=tables.store.max_bytes // 2,
-            max_outlet_events=tables.limits.client_queue_events,
-            max_outlet_bytes=tables.limits.client_queue_bytes,
+            session_bytes=tables.limits.session_bytes,
+            slow_ns=int(tables.limits.slow_s * SECOND_NS),
             max_broker_constraints=tables.limits.broker_constraints,
             max_unit_constraints=tables.limits.unit_constraints,
         )

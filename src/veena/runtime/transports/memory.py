@@ -68,6 +68,10 @@ class MemoryStream:
     def waiting(self) -> int:
         return self._waiting
 
+    @property
+    def untaken(self) -> int:
+        return self._waiting
+
     def pause(self) -> None:
         self._is_paused = True
 

@@ -44,6 +44,10 @@ class Stream(Protocol):
     def waiting(self) -> int:
         """Bytes that were written and are not on their way yet."""
 
+    @property
+    def untaken(self) -> int:
+        """Bytes that were written and that the other end's machine has not taken, as far as this one can tell."""
+
     def pause(self) -> None:
         """Read no more for now."""
 

@@ -190,6 +190,10 @@ class WebSocketStream:
     def waiting(self) -> int:
         return self._below.waiting
 
+    @property
+    def untaken(self) -> int:
+        return self._below.untaken
+
     def pause(self) -> None:
         self._below.pause()
 

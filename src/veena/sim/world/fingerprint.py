@@ -25,12 +25,11 @@ from typing import Any
 import msgspec
 
 from veena.address import Address, Unit
-from veena.core.boundary import clients
+from veena.core.boundary import clients, user_shares
 from veena.core.boundary import discovery as discovery_boundary
 from veena.core.boundary import explain as explain_boundary
 from veena.core.boundary import inputs_effects as boundary
 from veena.core.boundary import staging as stage
-from veena.core.boundary import user_shares
 from veena.core.boundary.explain import Handed, Happened, Hop, Reason
 from veena.core.boundary.inputs_effects import Effect, Input, ToClient
 from veena.core.messages.addresses import INTERNAL
@@ -115,7 +114,8 @@ EFFECT_CODES: dict[type[Effect], int] = {
     explain_boundary.ExplainRefused: 159,
     stage.StagedReleased: 160,
     stage.StagedHeld: 161,
-    clients.SubscriptionState: 162,
+    clients.AskRoom: 162,
+    clients.SubscriptionState: 163,
 }
 
 REASON_CODES: dict[Reason, int] = {
@@ -321,6 +321,7 @@ FACTS: dict[type[ToClient], Callable[[Any], bytes]] = {
     clients.Pause: lambda it: _numbers(it.session),
     clients.Resume: lambda it: _numbers(it.session),
     clients.Dropped: lambda it: _numbers(it.session, it.count),
+    clients.AskRoom: lambda it: _numbers(it.session),
     clients.CloseSession: lambda it: _numbers(it.session),
     clients.Wanted: lambda it: _numbers(it.session, it.number, it.wanted),
     clients.Unanswered: lambda it: _numbers(it.session, it.number, it.answers),

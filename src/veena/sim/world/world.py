@@ -16,8 +16,10 @@ from itertools import islice
 from random import Random
 
 from veena.address import Address
+from veena.core.boundary.clients import AskRoom, SessionClear, SessionClogged
 from veena.core.boundary.inputs_effects import (
     Arrived,
+    ClientDown,
     Close,
     Dial,
     Effect,
@@ -59,6 +61,8 @@ REDIAL_NS = SECOND_NS
 #: How long a synced write takes at least, and how much longer it may take; a read takes the least.
 DISK_NS = MILLISECOND_NS
 DISK_JITTER_NS = 4 * MILLISECOND_NS
+#: What the options count of what may wait for a client: an event of this world, with what holds it.
+OUTLET_BYTES = 600
 #: What a broker tells a client, or of its event.
 ClientEffect = ToClient
 
@@ -70,7 +74,7 @@ def _settings_of(network: Network, options: Options) -> Settings:
         network.fanout,
         tombstone_ns=options.tombstone_ns,
         copies=options.copies,
-        max_outlet_events=options.outlet,
+        session_bytes=options.outlet * OUTLET_BYTES,
         records=options.records,
         retention_ns=options.retention_ns,
         standby_ns=options.standby_ns,
@@ -126,6 +130,8 @@ class World:
         self._handles = 0
         self._clients = 0
         self._sessions: dict[int, Session] = {}
+        #: Clients' sessions whose drivers have no room, as they said.
+        self._clogged: dict[int, None] = {}
         #: Frames on the way that are more than a sign of life: none means that nothing new can happen.
         self._news_under_way = 0
         self._fingerprint = Fingerprint()
@@ -212,6 +218,10 @@ class World:
         node = self.nodes.get(address)
         if node is not None and node.broker is not None:
             self._fingerprint.given(self.now_ns, address, given)
+            if type(given) is SessionClogged:
+                self._clogged[given.session] = None
+            elif type(given) is SessionClear or type(given) is ClientDown:
+                self._clogged.pop(given.session, None)
             self._after(node, node.broker.handle(given, self.now_ns))
 
     def new_session(self) -> int:
@@ -263,8 +273,16 @@ class World:
 
     def _tell_client(self, address: Address, effect: ClientEffect) -> None:
         self._fingerprint.told(self.now_ns, address, effect)
+        if type(effect) is AskRoom:
+            self.at(self.now_ns, lambda: self._tell_room(address, effect.session))
+            return
         if self.on_client is not None:
             self.on_client(address, effect)
+
+    def _tell_room(self, address: Address, session: int) -> None:
+        """A driver says that there is room, unless its client has ceased to read."""
+        if session not in self._clogged:
+            self.give(address, SessionClear(session))
 
     def _store(self, node: Node, broker: Broker, effect: Store) -> None:
         """Sync in the order of tickets, after a while; what a crash overtakes is lost."""

@@ -57,6 +57,7 @@ from veena.core.wire.event import EventCodec
 from veena.core.wire.event_id import EventKey, event_key
 from veena.errors import VeenaError
 from veena.matching.base.engine import Constraint, Engine
+from veena.matching.base.work import Meter
 
 #: Subscriptions of others that one broker stands by for.
 MAX_STANDBY = 100_000
@@ -330,9 +331,11 @@ class Standbys(DurableObserver):
             self._on_posted(inner, records, now_ns)
             return
         place = frame.origin_address or self._host
+        meter = Meter()
+        meter.begin()
         for record in list(records.values()):
             size = len(self._host) - record.scope
-            if place[:size] == self._host[:size] and record.matcher.match(event):
+            if place[:size] == self._host[:size] and record.matcher.destinations_within(event, meter):
                 backlog = Backlog(record.client, record.name, message.frame, straggler=True)
                 self._roaming.take_in(backlog, now_ns)
 
