@@ -408,7 +408,7 @@ class Session:
         found = self.subscriptions.get(frame.subscription)
         if found is not None:
             found.suspension = None if frame.why is RefusalCode.BYE else refusal(frame.why, frame.reason)
-            found.missed = frame.missed
+            found.not_kept = frame.missed
             found.changed()
             if frame.why is RefusalCode.BYE:
                 logger.warning("%d events were not kept for %r", frame.missed, found)

@@ -81,7 +81,7 @@ class Subscription:
         #: Why no more is kept for a durable subscription at the moment, with a code and a remedy; None while more is.
         self.suspension: VeenaError | None = None
         #: Events for it that were never kept, because its user had too much kept already.
-        self.missed = 0
+        self.not_kept = 0
         #: Up to which level brokers have acknowledged it; 0 before any has.
         self.state = 0
         #: Where a durable subscription was kept last.
