@@ -38,6 +38,9 @@ class RefusalCode(StrEnum):
     SLOW = "slow"
     #: The broker stops, and the conversation is over. Attach to another broker.
     CLOSING = "closing"
+    #: A frame of this sender made the broker fail, and is in its quarantine; the sender is refused for a growing time.
+    #: Tell the operator of the broker; attach again later, or at another broker.
+    QUARANTINED = "quarantined"
     #: No refusal: the side that ends the conversation needs nothing more from it.
     BYE = "bye"
 

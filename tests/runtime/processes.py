@@ -29,11 +29,12 @@ class Started:
         stdin: int = subprocess.DEVNULL,
         errors: Path | None = None,
         descriptors: int | None = None,
+        program: str = "veena.cli",
     ) -> None:
         limit = () if descriptors is None else ("sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh")
         with (errors or Path(os.devnull)).open("ab") as stderr:
             self.process = subprocess.Popen(
-                [*limit, sys.executable, "-m", "veena.cli", *arguments],
+                [*limit, sys.executable, "-m", program, *arguments],
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -67,10 +68,14 @@ class Started:
 
 @contextmanager
 def veena(
-    *arguments: str, stdin: int = subprocess.DEVNULL, errors: Path | None = None, descriptors: int | None = None
+    *arguments: str,
+    stdin: int = subprocess.DEVNULL,
+    errors: Path | None = None,
+    descriptors: int | None = None,
+    program: str = "veena.cli",
 ) -> Iterator[Started]:
     """A `veena` command while it is needed; `descriptors` is how many files it may have open."""
-    started = Started(*arguments, stdin=stdin, errors=errors, descriptors=descriptors)
+    started = Started(*arguments, stdin=stdin, errors=errors, descriptors=descriptors, program=program)
     try:
         yield started
     finally:

@@ -16,9 +16,9 @@ from veena.runtime.access.attempts import (
     PAIR,
     PLACE,
     Attempts,
-    place_of,
 )
 from veena.runtime.access.turns import CHECKERS, MAX_WAITING, MAX_WAITING_EACH, Turns
+from veena.runtime.transports.senders import place_of
 
 
 class Clock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts
 
 EXIT_CODES = (
     "Exit codes: 0 stopped as told; 2 the configuration cannot be used or a port is taken; 3 the store cannot be used;"
-    " 70 the broker has broken its own rules and stopped; 75 it was given another address."
+    " 70 the broker has broken its own rules and no new core helps; 75 it was given another address."
 )
 
 
@@ -108,6 +109,50 @@ def check(
         typer.echo(f"{len(faults)} fault{'' if len(faults) == 1 else 's'}" if faults else sound)
     if faults:
         raise typer.Exit(EXIT_BROKEN)
+
+
+@app.command()
+def quarantine(
+    config: ConfigOption = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Look beside the store in this directory.")] = None,
+    show: Annotated[
+        int | None, typer.Option("--show", min=1, help="Print this one of the list: its frames and the traceback.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the frames over which the broker's core raised what nobody foresaw, the oldest first.
+
+    Each is a file beside the store. Please report them; they may hold what only the receivers of an event may read.
+    """
+    from veena.runtime.broker.quarantine import kept, quarantine_of, when
+
+    faults, path = _configured(config, data)
+    if faults:
+        raise faults[0]
+    found = [] if path is None else list(kept(quarantine_of(path)))
+    if show is not None:
+        if show > len(found):
+            raise ConfigError("--show", str(show), f"there are {len(found)} files", "give a number of the list")
+        file, told = found[show - 1]
+        fields = {"file": str(file), **told}
+        typer.echo(json.dumps(fields) if as_json else _plain(f"{name}: {value}" for name, value in fields.items()))
+    elif as_json:
+        typer.echo(json.dumps([{"file": str(file), **told} for file, told in found]))
+    else:
+        for at, (file, told) in enumerate(found, 1):
+            what = f"{file}: {told['error']}"
+            if "at_ns" in told:
+                by = f"{told['input']} of {told['sender']}, {told['frame_bytes']} bytes"
+                what = f"{when(told['at_ns'])}  {by}: {told['error']}"
+            typer.echo(_plain([f"{at}  {what}"]))
+        if not found:
+            typer.echo("the quarantine is empty")
+
+
+def _plain(lines: Iterable[str]) -> str:
+    """Without what a terminal would obey: a stranger may have written it."""
+    text = "\n".join(lines)
+    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
 
 
 def _configured(config: Path | None, data: Path | None) -> tuple[list[ConfigError], Path | None]:

@@ -146,6 +146,7 @@ def _fetch(url: str, timeout: float, ca: Path | None) -> dict[str, Any]:
 def summary(told: dict[str, Any]) -> dict[str, Any]:
     """The numbers of one row, out of everything that a broker says of itself."""
     broker, store, parts = told["broker"], told["store"], told.get("supervision", {})
+    renewal = told.get("renewal", {})
     links = [link for link in broker["links"] if link["state"] != "closed"]
     return {
         "address": told.get("label") or told.get("address") or ".".join(map(str, broker["address"])),
@@ -178,6 +179,8 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
         "trouble": store["trouble"] or parts.get("trouble"),
         "parts_ended": parts.get("ended", 0),
         "last_failure": parts.get("last", ""),
+        "renewed": renewal.get("renewed", 0),
+        "last_renewal": renewal.get("last", ""),
     }
 
 
@@ -235,6 +238,8 @@ def _rate(row: dict[str, Any], before: tuple[float, dict[str, Any]] | None, now:
     """Events a second since the last look."""
     if before is None or "error" in row or row["uptime_s"] < before[1]["uptime_s"]:
         return None  # it was started again meanwhile: its counts began anew
+    if row["renewed"] != before[1]["renewed"]:
+        return None  # its core was made anew
     span = max(now - before[0], 1e-9)
     return {name: round((row[name] - before[1][name]) / span, 1) for name in ("events_in", "events_out")}
 
@@ -246,6 +251,9 @@ def _say_troubles(rows: list[dict[str, Any]]) -> None:
         elif row.get("parts_ended"):
             times, last = row["parts_ended"], row["last_failure"]
             print(f"{row['address']}: threads or tasks ended and run again: {times}, last {last}", file=sys.stderr)
+        if row.get("renewed"):
+            told = f"core made anew: {row['renewed']}, last after {row['last_renewal']}; see `veena broker quarantine`"
+            print(f"{row['address']}: {told}", file=sys.stderr)
 
 
 def _drawn(console: Console, rows: list[dict[str, Any]], rates: dict[str, dict[str, float]]) -> Group:

@@ -25,7 +25,8 @@ from veena.dashboard.sessions.collaboratory import Adviser, Member
 from veena.dashboard.sessions.observer import Connect, Observer
 from veena.dashboard.sessions.record import Record
 from veena.errors import AccessDenied, RefusalCode, VeenaError
-from veena.runtime.access.attempts import Attempts, place_of
+from veena.runtime.access.attempts import Attempts
+from veena.runtime.transports.senders import place_of
 from veena.runtime.transports.url import is_loopback, parse_url
 
 #: People at once, and of one name: each has a client, and some more to look at brokers.

@@ -2,8 +2,8 @@
 
 `users` reads the users file and says who somebody is, `revoke` changes it; `log_ins` is the one way in, where
 `attempts` slows guesses and `turns` shares the checks of passwords fairly; `rights` applies allow and deny rules to
-publishing and reading; `limits` holds a user's rates with token buckets; `access_events` publishes who came in or was
-refused.
-TLS contexts are in `transports.tls`, trust in other brokers in `links.trust`.
+publishing and reading; `suspects` refuses for a while whose frames broke the core; `limits` holds a user's rates with
+token buckets; `access_events` publishes who came in or was refused. TLS contexts are in `transports.tls`, trust in
+other brokers in `links.trust`.
 May import: supervision, logging, networks, transports, links, fleet, store.
 """

@@ -40,6 +40,9 @@ MAX_WAITING: Final = 256
 MAX_TEXT: Final = 255
 MAX_REASON: Final = 1024
 
+#: The session of a teller while there is no core.
+NOBODY: Final = -1
+
 Action = Literal["attach", "publish", "ask"]
 
 
@@ -82,6 +85,20 @@ class AccessEvents:
         self._ids = IdGenerator(self.name, effect.incarnation)
         self._flush()
 
+    def wait(self) -> None:
+        """There is no core now: keep what is to be told."""
+        self.session, self._ids = NOBODY, None
+
+    def attach_again(self) -> None:
+        """There is a core again, and it knows nobody: attach to it before the next event."""
+        self.session = 0
+        if self._waiting:
+            self._attach()
+
+    def _attach(self) -> None:
+        self.session = self._new_session()
+        self._give(ClientUp(self.session, self.name, attributes={"device": NO_DEVICE}))
+
     @property
     def name(self) -> str:
         return f"{PUBLISHER}{self._broker}"
@@ -96,8 +113,7 @@ class AccessEvents:
         headers: dict[str, Value] = {"domain_name": self._broker, "type_name": TYPE, "event_name": event}
         self._waiting.append(Event(properties={**properties, "broker": self._broker}, headers=headers))
         if not self.session:
-            self.session = self._new_session()
-            self._give(ClientUp(self.session, self.name, attributes={"device": NO_DEVICE}))
+            self._attach()
         elif self._ids is not None:
             self._flush()
 

@@ -17,7 +17,6 @@ Rejected: locking a name after some wrong passwords, whoever sent them. Anybody 
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -134,16 +133,3 @@ class Attempts:
     def _is_expected(self, place: str, name: str, now: float) -> bool:
         at = self._expected.get(hash((place, name)))
         return at is not None and now - at <= EXPECTED_S
-
-
-def place_of(ip: str) -> str:
-    """Whose address it is: an IPv6 address counts by the part that its owner cannot choose."""
-    try:
-        found = ipaddress.ip_address(ip.partition("%")[0])
-    except ValueError:
-        return ip
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found), 64), strict=False).network_address)
-    return ip

@@ -21,12 +21,13 @@ from typing import Final, Protocol
 from veena.core.wire.client import ClientHello
 from veena.errors import AccessDenied, RefusalCode
 from veena.runtime.access.access_events import AccessEvents
-from veena.runtime.access.attempts import Attempts, place_of
+from veena.runtime.access.attempts import Attempts
 from veena.runtime.access.turns import Turns
 from veena.runtime.access.users import Principal, Proven, Users, WrongSecret, verify
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
 from veena.runtime.transports.certificate import Certificate
+from veena.runtime.transports.senders import place_of
 
 #: Log-ins that are held up at once because others guess at their names; each holds a connection.
 MAX_HELD_UP: Final = 256

@@ -6,6 +6,14 @@ as it is written to, a client's conversation that ends) waits in a queue for its
 
 The time is that of the wall when the process started, and from then on that of the monotonic clock: events get
 timestamps that mean something to others, and no step of the wall clock makes a neighbour look dead.
+
+**A core in doubt.** An exception that nobody foresaw may leave a core half changed, so the driver gives that core
+nothing more, carries out nothing of the input that raised it, and asks `on_doubt`. Where a sender can be named for the
+input, the broker makes its core anew from disk (`renewal`) and calls `begin_again`. Otherwise (a timer, an answer of
+the disk, or too many senders) the broker ends, as it does when `on_doubt` is not set: everything accepted is on disk.
+
+The invariant: one *life* of a core ends before the next begins, and nothing of an ended life reaches another. Links and
+sessions have numbers that are never used again, and a ticket of the disk carries the life that it belongs to.
 """
 
 from __future__ import annotations
@@ -15,6 +23,7 @@ import secrets as chances
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from veena.address import Unit, format_address
@@ -25,6 +34,7 @@ from veena.core.boundary.inputs_effects import (
     Input,
     LogRead,
     MaySpeak,
+    PublishBatch,
     Reachable,
     Read,
     ReadFailed,
@@ -56,6 +66,8 @@ from veena.runtime.transports.stream import Listener, Stream
 
 #: The longest sleep: a timer is only ever late by what the loop is.
 MAX_SLEEP_S = 3600.0
+#: A disk is given tickets that carry the life of their core in the bits from here on. No core gives so many.
+LIFE_BITS = 48
 FromDisk = Stored | StoreFailed | LogRead | ReadFailed
 
 
@@ -104,6 +116,9 @@ class Driver:
         self.on_restart: Callable[[Restart], None] = lambda effect: None
         #: Called with what must not happen: the core has broken its own rules, and this process must end.
         self.on_failure: Callable[[BaseException], None] = lambda error: None
+        #: Called with an exception that nobody foresaw and the input that it came of (None for a timer), before that:
+        #: true where the core is going to be made anew, so that the process need not end.
+        self.on_doubt: Callable[[Input | None, Exception], bool] = lambda given, error: False
         #: Called with what became of staged rows that the broker was given.
         self.on_staged: Callable[[StageEffect], None] = lambda effect: None
         #: Called after units came into reach or were lost, and when the disk has taken the first write.
@@ -114,27 +129,38 @@ class Driver:
         self.is_remembered = False
         self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
         self._clock = clock or steady_clock()
-        found = disk.identity
-        identity = Identity(found.name, found.address, found.incarnation + 1)
-        self.broker = Broker(identity, settings, chance, self._clock(), listen=listen, disk=disk)
+        self._chance = chance
+        self._listen = listen
+        self._store = store
+        #: How many cores there were before this one.
+        self.life = 0
+        self.broker = self._core(disk)
         self._queue: deque[Input] = deque()
         self._is_busy = False
         self._is_over = self._is_arming = False
+        #: Between two lives: what is given meanwhile is for neither.
+        self._is_in_doubt = False
         #: Something was handled that may have set a timer.
         self._needs_arming = True
         self._sessions = 0
         self._inputs = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ns = 0
-        self._handlers = self._handlers_of_effects(store)
+        self._handlers = self._handlers_of_effects(store.submit)
 
-    def _handlers_of_effects(self, store: DiskPeer) -> dict[type[Effect], Callable[..., None]]:
+    def _core(self, disk: Disk) -> Broker:
+        """A core with what a disk remembers, under the next incarnation."""
+        found = disk.identity
+        identity = Identity(found.name, found.address, found.incarnation + 1)
+        return Broker(identity, self.settings, self._chance, self._clock(), listen=self._listen, disk=disk)
+
+    def _handlers_of_effects(self, submit: Callable[[Store | Read], None]) -> dict[type[Effect], Callable[..., None]]:
         return {
             Send: self.links.send,
             Close: self.links.close,
             Dial: self.links.dial,
-            Store: store.submit,
-            Read: store.submit,
+            Store: submit,
+            Read: submit,
             Reachable: self._reachable,
             Unreachable: self._unreachable,
             MaySpeak: self._answer_may_speak,
@@ -150,9 +176,21 @@ class Driver:
         self.links.start()
         self._run(None)
 
+    def begin_again(self, disk: Disk) -> None:
+        """Begin a new life with what the disk remembers, after a doubt; every link and session of the last is gone."""
+        assert self._is_in_doubt, "a core is only made anew after an exception that nobody foresaw"
+        self.life += 1
+        self._handlers = self._handlers_of_effects(self._submit)
+        self.broker = self._core(disk)
+        self._is_in_doubt = False
+        self._run(None)
+
     def give(self, given: Input) -> None:
-        """Let the broker handle this and carry out what follows; LocalProtocolError for what this side did wrong."""
-        if self._is_over:
+        """Let the broker handle this and carry out what follows; LocalProtocolError for what this side did wrong.
+
+        Between two lives it goes nowhere, as what is under way to a process that ends.
+        """
+        if self._is_over or self._is_in_doubt:
             return
         if self._is_busy:
             self._queue.append(given)
@@ -162,20 +200,23 @@ class Driver:
     def again(self, session: int, burst: EventBurst) -> Receivers | None:
         """The short form of `give` for a burst like one before it: who gets it, and nothing else follows; None where it
         has to be given."""
-        if self._is_busy or self._is_over or self.recorder is not None:
+        if self._is_busy or self._is_over or self._is_in_doubt or self.recorder is not None:
             return None
         try:
             receivers = self.broker.again(session, burst, self._clock())
         except Exception as error:
-            self._fail(error)
-            raise
+            if not self._doubt(PublishBatch(session, (burst,)), error):
+                raise
+            return None
         self._inputs += receivers is not None
         return receivers
 
     def take(self, answers: Sequence[FromDisk]) -> None:
-        """What the disk answered."""
+        """What the disk answered; what it answers to an ended life is dropped."""
         for answer in answers:
-            self.give(answer)
+            if answer.ticket >> LIFE_BITS != self.life:
+                continue
+            self.give(answer if not self.life else _of_core(answer))
             if not self.is_remembered and type(answer) is Stored:
                 self.is_remembered = True
                 self.on_change()
@@ -231,23 +272,47 @@ class Driver:
                 self._step(given)
             except LocalProtocolError as error:
                 wrong = error
+            except Exception as error:
+                if not self._doubt(given, error):
+                    raise
             if self._queue:
                 self._catch_up()
-        except Exception as error:
-            self._fail(error)
-            raise
         finally:
             self._is_busy = False
-        if self._needs_arming and not self._is_arming:
+        if self._needs_arming and not self._is_arming and not self._is_in_doubt:
             self._is_arming = True
             asyncio.get_running_loop().call_soon(self._arm)
         if wrong is not None:
             raise wrong
 
-    def _fail(self, error: Exception) -> None:
+    def _doubt(self, given: Input | None, error: Exception) -> bool:
+        """Nobody foresaw this exception: never go on with this core. Whether another is going to take its place."""
+        self._queue.clear()
+        self._is_in_doubt = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.on_doubt(given, error):
+            self._end_life()
+            return True
         self._is_over = True
         self.log.failure("the broker has broken its own rules and stops", error)
         self.on_failure(error)
+        return False
+
+    def _end_life(self) -> None:
+        """Forget the core, and what was told of it; an empty one, which is given nothing, is there to be looked at."""
+        identity = self.broker.identity
+        before = Identity(identity.name, identity.address, identity.incarnation - 1)
+        self.broker = self._core(Disk(before))
+        self.reached.clear()
+        self._may_speak.clear()
+        self.is_remembered = False
+        self._needs_arming = True
+        self.on_change()
+
+    def _submit(self, effect: Store | Read) -> None:
+        self._store.submit(replace(effect, ticket=effect.ticket + (self.life << LIFE_BITS)))
 
     def _catch_up(self) -> None:
         """What came up meanwhile."""
@@ -257,6 +322,9 @@ class Driver:
                 self._step(given)
             except LocalProtocolError as error:  # who gave it is gone: it can only be noted
                 self.log.error("input refused", input=type(given).__name__, reason=str(error))
+            except Exception as error:
+                if not self._doubt(given, error):
+                    raise
 
     def _step(self, given: Input | None) -> None:
         self._inputs += 1
@@ -288,8 +356,10 @@ class Driver:
     def _arm(self) -> None:
         """One timer; it may ring too early, never too late. Set once a turn of the loop, not once an input."""
         self._is_arming = self._needs_arming = False
+        if self._is_over or self._is_in_doubt:
+            return
         due = self.broker.next_wakeup()
-        if due is None or self._is_over or (self._timer is not None and self._wake_ns <= due):
+        if due is None or (self._timer is not None and self._wake_ns <= due):
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -329,6 +399,11 @@ class Driver:
         self._is_over = True
         self.log.info("this broker has a new address", address=format_address(effect.identity.address))
         self.on_restart(effect)
+
+
+def _of_core(answer: FromDisk) -> FromDisk:
+    """An answer with the ticket that the core gave."""
+    return replace(answer, ticket=answer.ticket & ((1 << LIFE_BITS) - 1))
 
 
 def steady_clock() -> Callable[[], int]:

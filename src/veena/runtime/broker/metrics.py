@@ -65,6 +65,8 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_parts_ended", "Threads and tasks that an exception ended.", lambda s: s.supervision.ended),
     ("veena_parts_started_again", "Those that were started again.", lambda s: s.supervision.started_again),
     ("veena_unforeseen_failures", "Pieces of work that an exception ended.", lambda s: s.supervision.failed),
+    ("veena_core_renewals", "Times the core was made anew.", lambda s: s.renewal.renewed),
+    ("veena_quarantined_frames", "Frames put into the quarantine.", lambda s: s.renewal.quarantined),
     ("veena_store_writes", "Tickets that the disk has taken.", lambda s: s.store.stored),
     ("veena_store_writes_failed", "Tickets that the disk has refused.", lambda s: s.store.failed),
     ("veena_store_commits", "Synced commits.", lambda s: s.store.commits),
@@ -104,6 +106,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("veena_store_bytes", "Bytes of the store in use.", lambda s: s.store.used_bytes),
     ("veena_store_bytes_max", "Bytes that the store may use.", lambda s: s.store.max_bytes),
     ("veena_parts_trouble", "1 while a thread or task does not run.", lambda s: s.supervision.trouble is not None),
+    ("veena_senders_refused", "Senders refused for such frames.", lambda s: s.renewal.refused_senders),
     ("veena_store_trouble", "1 while the disk does not do what it should.", lambda s: s.store.trouble is not None),
 )
 #: What each reader outside got.

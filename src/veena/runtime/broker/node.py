@@ -23,7 +23,7 @@ import veena
 from veena.address import Unit, as_seen, format_address
 from veena.core.boundary.inputs_effects import Restart
 from veena.core.boundary.settings import SECOND_NS
-from veena.core.boundary.stored import Disk, Identity
+from veena.core.boundary.stored import Disk
 from veena.core.wire.client import MAX_URLS
 from veena.core.wire.control import MAX_URL
 from veena.core.wire.log_tables import MAX_TOLD_BROKERS, BrokerPlace
@@ -36,6 +36,8 @@ from veena.runtime.broker.entrance import Entrance
 from veena.runtime.broker.http import HttpServer, status
 from veena.runtime.broker.locator import Locator
 from veena.runtime.broker.map_view import live_view
+from veena.runtime.broker.quarantine import Quarantine, quarantine_of
+from veena.runtime.broker.renewal import NO_RENEWAL, Renewal, remembered
 from veena.runtime.broker.running import RunningMark
 from veena.runtime.broker.staging_release import Releaser, open_staging
 from veena.runtime.broker.statistics import NodeStatistics
@@ -44,7 +46,7 @@ from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
 from veena.runtime.config.schema import RELOADABLE, Config, changes
-from veena.runtime.logging.audit import NO_AUDIT, AuditLog
+from veena.runtime.logging.audit import NO_AUDIT, AuditLog, open_audit
 from veena.runtime.logging.logs import Log, memory_bytes
 from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
@@ -88,6 +90,7 @@ class Node:
         self._locator: Locator | None = None
         self._tables: LogService | None = None
         self._releaser: Releaser | None = None
+        self._renewal: Renewal | None = None
         self._http: HttpServer | None = None
         self._audit: AuditLog | None = None
         self._authorities = Believed()
@@ -164,17 +167,16 @@ class Node:
             clients = self._clients = self._make_clients(driver, users)
             path = self.config.path(self.config.tables.store.path)
             self.mark = None if path is None else RunningMark(path)
-            self._releaser = await self._open_staging()
-            clients.staging = self._releaser.staging
+            await self._open_staging()
             driver.clients = clients
+            self._renewal = self._make_renewal(driver, clients)
             self._locator = Locator(lambda: self.config, driver, clients, self.urls, secrets, self.log)
             await self._open_http()
         except BaseException:
             await self._release()
             raise
         driver.start()
-        self._releaser.start()
-        self._entrance.open()
+        self._let_in()
         self.locator.start()
         driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self._note("broker started", urls=",".join(self.urls))
@@ -184,6 +186,35 @@ class Node:
             address=format_address(self.config.address),
             incarnation=driver.broker.identity.incarnation,
             urls=",".join(self.urls),
+        )
+
+    def _let_in(self) -> None:
+        """The core lives: what was published is released, and whoever connects is let in."""
+        assert self._releaser is not None
+        self._releaser.start()
+        self._entrance.open()
+
+    def _make_renewal(self, driver: Driver, clients: Conversations) -> Renewal:
+        """Who makes the core anew where its state is in doubt: by the steps of the start, with all doors left as they
+        are."""
+
+        async def remember() -> Disk:
+            """Every write of the last life is on disk first."""
+            if self._releaser is not None:
+                await self._releaser.stop()
+            disk = await asyncio.to_thread(remembered, self.store, self.config, self.log)
+            await self._open_staging()
+            return disk
+
+        return Renewal(
+            driver,
+            clients,
+            self._entrance,
+            Quarantine(quarantine_of(self.store.path)),
+            remember,
+            self._let_in,
+            self._fail,
+            audit=self._audit,
         )
 
     def _make_clients(self, driver: Driver, users: Users) -> Conversations:
@@ -216,26 +247,7 @@ class Node:
         path = self.config.path(section.file)
         if path is None:
             return None
-        loop = asyncio.get_running_loop()
-
-        def trouble(told: str | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._audit_trouble, told)
-
-        return AuditLog(
-            path,
-            broker=self.config.name,
-            max_bytes=section.max_bytes,
-            files=section.files,
-            on_trouble=trouble,
-            supervisor=self.supervisor,
-        )
-
-    def _audit_trouble(self, told: str | None) -> None:
-        if told is None:
-            self.log.info("the audit log can be written again")
-        else:
-            self.log.error("the audit log cannot be written: lines wait in memory, then they are lost", reason=told)
+        return open_audit(path, self.config.name, section.max_bytes, section.files, self.log, self.supervisor)
 
     def _note(self, kind: str, **fields: str | int | None) -> None:
         """A line of the audit log, if there is one."""
@@ -269,28 +281,17 @@ class Node:
                 supervisor=self.supervisor,
             )
             try:
-                return store, store.load(Identity(config.name, config.address, 0))
+                return store, remembered(store, config, self.log)
             except BaseException:
                 store.close()  # nobody else has it: the file would stay locked, and its threads would stay
                 raise
 
         self._store, disk = await asyncio.to_thread(open_it)
-        found = disk.identity
-        if found.name != config.name:
-            reason = f"belongs to broker {found.name!r}, not to {config.name!r}"
-            raise ConfigError(str(path), "store", reason, "name another [store] path, or that broker")
-        if found.address != config.address:
-            self.log.warning(
-                "this broker has another address than when it ran last",
-                before=format_address(found.address),
-                now=format_address(config.address),
-            )
-        disk.identity = replace(found, address=config.address)
         return disk
 
-    async def _open_staging(self) -> Releaser:
+    async def _open_staging(self) -> None:
         section = self.config.tables.store
-        return await open_staging(
+        self._releaser = await open_staging(
             self.store,
             self.driver,
             self.clients.codec,
@@ -298,6 +299,7 @@ class Node:
             patience_ns=int(section.staged_s * SECOND_NS),
             log=self.log,
         )
+        self.clients.staging = self._releaser.staging
 
     async def _listen(self, url: Url, secrets: Secrets) -> Server:
         try:
@@ -370,6 +372,8 @@ class Node:
 
     def why_not_ready(self) -> str | None:
         """What a load balancer should know before it sends anybody here; None when all is well."""
+        if self._renewal is not None and self._renewal.why_not_ready is not None:
+            return self._renewal.why_not_ready
         if self._driver is None or not self._driver.is_remembered:
             return "starting"
         if self._is_draining:
@@ -470,6 +474,7 @@ class Node:
             self.log.statistics(),
             NO_AUDIT if self._audit is None else self._audit.statistics(),
             self.supervisor.statistics(),
+            NO_RENEWAL if self._renewal is None else self._renewal.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:
@@ -507,6 +512,8 @@ class Node:
     async def stop(self, drain_s: float = DRAIN_S) -> None:
         """Send clients elsewhere, say goodbye to neighbours, flush the store, end."""
         self._is_draining = True
+        if self._renewal is not None:
+            await self._renewal.stop()
         self._entrance.close("this broker is stopping: connect to another")
         for server in self._servers:
             await server.close()
@@ -522,6 +529,8 @@ class Node:
     async def kill(self) -> None:
         """End without a word to anybody, as a crash would; what was accepted is on the disk."""
         self._is_draining = True
+        if self._renewal is not None:
+            await self._renewal.stop()
         for server in self._servers:
             await server.close()
         self.driver.abort()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from veena.core.statistics import BrokerStatistics
 from veena.runtime.broker.entrance import EntranceStatistics
 from veena.runtime.broker.locator import LocatorStatistics
+from veena.runtime.broker.renewal import RenewalStatistics
 from veena.runtime.clients.service import ConversationStatistics
 from veena.runtime.clients.staging import StagingStatistics
 from veena.runtime.clients.table_service import LogStatistics
@@ -48,3 +49,5 @@ class NodeStatistics:
     audit: AuditStatistics
     #: Its threads and tasks.
     supervision: SupervisionStatistics
+    #: Its core, made anew after exceptions that nobody foresaw.
+    renewal: RenewalStatistics

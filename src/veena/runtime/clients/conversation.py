@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -123,6 +122,9 @@ class House(Protocol):
     def forget(self, who: Conversation) -> None:
         """A conversation is over."""
 
+    def why_not_in(self, who: Conversation, principal: Principal) -> AccessDenied | None:
+        """Why somebody who has shown to be this one is not let in all the same."""
+
     def deliver_burst(self, burst: EventBurst, receivers: Receivers) -> None:
         """Hand all events of a burst to these sessions."""
 
@@ -169,6 +171,7 @@ class Conversation:
         self.reading = Reading(stream, self.traffic, house.driver.give)
         #: What its last read was like, if that was best-effort events alone, all alike, which it may publish.
         self.usual: EventFrame | None = None
+        self.heeded: Frame | None = None  # The control frame that is dealt with now.
         #: What the next event frame is: a request, or a question whether it is wanted.
         self.about: AskRequest | AskWatch | None = None
         #: The events to be staged that are coming in.
@@ -283,6 +286,7 @@ class Conversation:
 
     def _heed(self, frame: Frame) -> None:
         handler = self._handlers.of_frame.get(type(frame))
+        self.heeded = frame
         if self.session:
             if handler is None:
                 raise RemoteProtocolError(f"{type(frame).__name__} has no place in a client's conversation")
@@ -291,6 +295,7 @@ class Conversation:
             self._greet(frame)
         else:
             raise RemoteProtocolError(f"{type(frame).__name__} before the welcome: send a ClientHello and wait")
+        self.heeded = None
 
     def _greet(self, hello: ClientHello) -> None:
         self._hello = hello
@@ -333,14 +338,10 @@ class Conversation:
         self._release("checking")
 
     def _attach(self, principal: Principal) -> None:
-        house, hello = self.house, self._hello
+        house, hello, limits = self.house, self._hello, principal.limits
         assert hello is not None
-        limits = self.limits = principal.limits
-        count = house.by_principal.get(principal.name, 0)
-        gone = house.revoked.why_not(self.stream.certificate, time.time())
-        if gone is not None or count >= limits.connections:
-            reason = gone or f"{principal.name!r} has {count} connections already: close one first"
-            error = AccessDenied(reason, code=RefusalCode.LIMIT if gone is None else RefusalCode.DENIED)
+        self.limits = limits
+        if (error := house.why_not_in(self, principal)) is not None:
             house.refused += 1
             house.log_ins.refused(house.users, hello, self.stream, "ClientHello", error)
             self.end(error.code, str(error))
@@ -355,7 +356,7 @@ class Conversation:
         self._decoder = Decoder(EventCodec(house.settings.levels, house.settings.fanout, longest), longest)
         self.session = self.reading.session = house.driver.new_session()
         house.sessions[self.session] = self
-        house.by_principal[principal.name] = count + 1
+        house.by_principal[principal.name] = house.by_principal.get(principal.name, 0) + 1
         self._pace.rates = house.rates.enter(principal.name, limits, now)
         attributes = dict(hello.attributes)
         if principal.clearances is not None:
@@ -554,14 +555,6 @@ class Conversation:
         engine = self.subscriptions.engine
         found = tuple(each for each in numbers if self.rights.may_read(event, engine(each)))
         return found or None
-
-    def why_unreadable(self, frame: EventFrame, numbers: tuple[int, ...]) -> str:
-        """The rule that forbids an event to the first of these subscriptions."""
-        assert self.rights is not None
-        try:
-            return self.rights.why_not_read(frame.event(), self.subscriptions.engine(numbers[0]))
-        except InvalidEvent as error:
-            return f"what cannot be read is not handed to clients with rules: {error}"
 
     # --- holding back ---
 

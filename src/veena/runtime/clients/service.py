@@ -64,11 +64,11 @@ from veena.core.wire.event import (
     EventCodec,
     EventFrame,
 )
-from veena.errors import RefusalCode
+from veena.errors import AccessDenied, InvalidEvent, RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.limits import UserRates
 from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
-from veena.runtime.access.users import Users
+from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.conversation import Conversation
 from veena.runtime.clients.explain import TELLS
 from veena.runtime.clients.gives import Gives, Tables
@@ -80,6 +80,7 @@ from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
 from veena.runtime.supervision import tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
+from veena.runtime.transports.senders import Sender
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 
 #: How often somebody looks for clients that are gone without a word.
@@ -142,6 +143,8 @@ class Conversations:
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: The certificates that are good no more.
         self.revoked = NONE_REVOKED
+        #: Why a sender is refused for now, if so.
+        self.why_refused: Callable[[str], str | None] = lambda sender: None
         #: By session; and all, those that have none yet included.
         self.sessions: dict[int, Conversation] = {}
         self.everybody: dict[int, Conversation] = {}
@@ -162,10 +165,14 @@ class Conversations:
         #: Where every decision about access is written down, if anywhere.
         self.audit: AuditLog | None = None
         self.audience = Audience()
+        #: Those that have ended, until the core knows it.
+        self._leaving: dict[int, Conversation] = {}
         self._next = 0
         self._dirty: list[Conversation] = []
         self._depth = 0
         self._later: list[Input] = []
+        #: Why nobody can attach now; empty when all is well.
+        self._closed = ""
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         #: Whether events may be given to the driver in batches: not while records are made of each.
@@ -206,6 +213,9 @@ class Conversations:
         """A client has connected, and these are its first bytes."""
         self._next += 1
         found = Conversation(self, REQUESTS, stream, self._next)
+        if self._closed:
+            found.end(RefusalCode.STARTING, self._closed)
+            return found
         if len(self.everybody) >= MAX_CONVERSATIONS:
             found.end(RefusalCode.LIMIT, f"this broker has {MAX_CONVERSATIONS} clients: try another one")
             return found
@@ -245,6 +255,50 @@ class Conversations:
                 who.end(RefusalCode.CLOSING, reason)
             elif who.session:
                 who.say(TellRedirect(self.elsewhere, reason[:MAX_REASON]))
+
+    def break_all(self, reason: str, culprit: int, why: str) -> None:
+        """End every conversation and begin none until `open`; `why` is for the session of the culprit."""
+        self._closed = reason
+        if self.access is not None:
+            self.access.wait()
+        for who in list(self.everybody.values()):
+            if culprit and who.session == culprit:
+                who.note("session ended", code=RefusalCode.QUARANTINED, reason=why)
+                who.end(RefusalCode.QUARANTINED, why, lost=True)
+            else:
+                who.end(RefusalCode.STARTING, reason, lost=True)
+        self._later.clear()
+        self._leaving.clear()
+
+    def open(self) -> None:
+        """There is a core again that clients can attach to."""
+        self._closed = ""
+
+    def why_not_in(self, who: Conversation, principal: Principal) -> AccessDenied | None:
+        """Why somebody who has shown to be this one is not let in all the same."""
+        gone = self.revoked.why_not(who.stream.certificate, time.time())
+        if gone is not None:
+            return AccessDenied(gone)
+        refused = self.why_refused(self._sender_of(who, principal.name).name)
+        if refused is not None:
+            return AccessDenied(refused, code=RefusalCode.QUARANTINED)
+        count = self.by_principal.get(principal.name, 0)
+        if count >= principal.limits.connections:
+            reason = f"{principal.name!r} has {count} connections already: close one first"
+            return AccessDenied(reason, code=RefusalCode.LIMIT)
+        return None
+
+    def sender(self, session: int) -> tuple[Sender, Conversation] | None:
+        """Who speaks in a session, as far as the core may still be at work for it; None without one."""
+        who = self.sessions.get(session) or self._leaving.get(session)
+        if who is None:
+            return None
+        return self._sender_of(who, who.principal_name), who
+
+    def _sender_of(self, who: Conversation, user: str) -> Sender:
+        """Where nobody proves anything, a client is who it says it is."""
+        told = f"client {who.client_id!r}" if self.users.is_open else f"user {user!r}"
+        return Sender.of(who.stream, told)
 
     def close(self, reason: str = "this broker stops") -> None:
         """Say goodbye to everybody."""
@@ -339,7 +393,7 @@ class Conversations:
         # A durable subscription must not wait for an event that it never gets; a group has it for another member.
         kept = tuple(each for each in numbers if each not in (readable or ()) and who.subscriptions.is_kept(each))
         if is_recorded or kept:
-            rule = who.why_unreadable(frame, numbers) if is_recorded else ""
+            rule = _why_unreadable(who, frame, numbers) if is_recorded else ""
             self.later(Denied(who.session, frame, rule, kept, readable is not None))
         return readable
 
@@ -387,9 +441,12 @@ class Conversations:
     def _give_later(self) -> None:
         self._is_scheduled = False
         inputs, self._later = self._later, []
+        leaving = tuple(self._leaving)
         self.begin()
         for given in inputs:
             self.driver.give(given)
+        for session in leaving:
+            self._leaving.pop(session, None)
         self.finish()
 
     def forget(self, who: Conversation) -> None:
@@ -397,6 +454,7 @@ class Conversations:
         if self.tables is not None:
             self.tables.left(who)
         if self.sessions.pop(who.session, None) is not None:
+            self._leaving[who.session] = who
             self.rates.leave(who.principal_name, self.clock())
             left = self.by_principal[who.principal_name] - 1
             if left:
@@ -424,3 +482,12 @@ class Conversations:
         else:
             who.note("session ended", code=RefusalCode.DENIED, reason=over)
             who.end(RefusalCode.DENIED, over)
+
+
+def _why_unreadable(who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> str:
+    """The rule that forbids an event to the first of these subscriptions."""
+    assert who.rights is not None
+    try:
+        return who.rights.why_not_read(frame.event(), who.subscriptions.engine(numbers[0]))
+    except InvalidEvent as error:
+        return f"what cannot be read is not handed to clients with rules: {error}"

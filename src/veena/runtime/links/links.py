@@ -30,6 +30,7 @@ from veena.runtime.logging.logs import Log
 from veena.runtime.supervision import Supervisor, once
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
+from veena.runtime.transports.senders import Sender
 from veena.runtime.transports.stream import Bytes, Listener, Stream
 from veena.runtime.transports.url import Url, parse_url
 
@@ -85,6 +86,12 @@ class Links:
         self.revoked = NONE_REVOKED
         #: Where links taken and refused are written down, if anywhere.
         self.audit: AuditLog | None = None
+        #: Why a sender is refused for now, if so.
+        self.why_refused: Callable[[str], str | None] = lambda sender: None
+        #: The end whose `LinkDown` the core is given now.
+        self._leaving: LinkEnd | None = None
+        #: Why nobody becomes a link now; empty when all is well.
+        self._closed = ""
         self._is_stopping = False
         self._measuring: asyncio.TimerHandle | None = None
 
@@ -102,6 +109,8 @@ class Links:
 
     def _meet(self, stream: Stream, own: OwnLink | None, dialled: bool) -> LinkEnd:
         """One link more, if its peer may be a neighbour; whoever has made it, the same is asked."""
+        if self._closed:
+            return self._turn_away(stream)
         why_not = self.revoked.why_not(stream.certificate, time.time()) or self.trust.why_not(stream)
         return self._open(stream, own, dialled) if why_not is None else self._refuse(stream, why_not)
 
@@ -111,6 +120,11 @@ class Links:
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
         return refused
+
+    def _turn_away(self, stream: Stream) -> LinkEnd:
+        stream.write([wire.encode(Goodbye(self._closed[:MAX_REASON]), 0)])
+        stream.close(self._closed)
+        return LinkEnd(NO_LINK, stream, None, self)
 
     def _note_refusal(self, stream: Stream, code: RefusalCode, reason: str) -> None:
         self._log.noise("link refused", peer=stream.peer, proven=stream.proven, code=code, reason=reason)
@@ -168,6 +182,31 @@ class Links:
         for end in ends:
             end.stream.abort("killed")
 
+    # --- between two lives of the core ---
+
+    def break_all(self, reason: str, culprit: int, why: str) -> None:
+        """End every link, with what was written sent, and take none until `open`; `why` is for the culprit's."""
+        self._closed = reason
+        ends, self._ends = list(self._ends.values()), {}
+        for end in ends:
+            told = why if end.number == culprit else reason
+            if end.number == culprit:
+                self._note_refusal(end.stream, RefusalCode.QUARANTINED, told)
+            end.put([wire.encode(Goodbye(told[:MAX_REASON]), 0)])
+            end.flush()
+            end.stream.close(told)
+
+    def open(self) -> None:
+        """Take links again; those of one's own are dialled again by themselves."""
+        self._closed = ""
+
+    def sender(self, number: int) -> Sender | None:
+        """Who is at the other end of a link, as far as it was said or proved; None without that link."""
+        end = self._ends.get(number)
+        if end is None and self._leaving is not None and self._leaving.number == number:
+            end = self._leaving
+        return None if end is None else sender_of(end)
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -224,7 +263,7 @@ class Links:
                 self._check_place(url)
                 await connect(url, met, self._secrets)
                 if ends[-1].number == NO_LINK:
-                    raise NotTrusted("the peer may not be a neighbour")
+                    raise NotTrusted(self._closed or "the peer may not be a neighbour")
                 return
             except NOT_REACHED:
                 if at == len(urls) - 1:
@@ -300,9 +339,11 @@ class Links:
         if end.number not in self._ends:
             return
         if not end.is_judged:
-            why_not = self._judge_greeting(end, frames)
+            code, why_not = RefusalCode.DENIED, self._judge_greeting(end, frames)
+            if why_not is None:
+                code, why_not = RefusalCode.QUARANTINED, self.why_refused(sender_of(end).name)
             if why_not is not None:
-                self._note_refusal(end.stream, RefusalCode.DENIED, why_not)
+                self._note_refusal(end.stream, code, why_not)
                 self._end(end, why_not)
                 return
         self._give(Arrived(end.number, frames))
@@ -325,12 +366,17 @@ class Links:
         end.put([wire.encode(Goodbye(error.reply[:MAX_REASON]), 0)])
         end.flush()
         end.stream.close(error.reply)
-        self._give(LinkDown(end.number, str(error)))
+        self._gone(end, str(error))
 
     def over(self, end: LinkEnd, reason: str) -> None:
         if self._ends.pop(end.number, None) is not None and not self._is_stopping:
             self._note("link down", end, reason=reason)
-            self._give(LinkDown(end.number, reason))
+            self._gone(end, reason)
+
+    def _gone(self, end: LinkEnd, reason: str) -> None:
+        self._leaving = end
+        self._give(LinkDown(end.number, reason))
+        self._leaving = None
 
     def room(self, end: LinkEnd, size: int | None) -> None:
         if end.number in self._ends:
@@ -365,7 +411,7 @@ class Links:
         end.put([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         end.flush()
         end.stream.close(reason)
-        self._give(LinkDown(end.number, reason))
+        self._gone(end, reason)
 
     # --- load ---
 
@@ -384,3 +430,13 @@ class Links:
 
     def statistics(self) -> tuple[EndStatistics, ...]:
         return tuple(end.statistics() for end in self._ends.values())
+
+
+def sender_of(end: LinkEnd) -> Sender:
+    """A broker by the name that its certificate proves; without one, by what it says of itself and its place."""
+    stream, hello = end.stream, end.hello
+    if stream.proven is not None:
+        return Sender.of(stream, f"broker with certificate {stream.proven!r}", is_placed=False)
+    if hello is None:
+        return Sender.of(stream, "somebody who sent no greeting")
+    return Sender.of(stream, f"broker {format_address(hello.address)} ({hello.name!r})")

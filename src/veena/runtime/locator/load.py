@@ -88,6 +88,7 @@ class Gauge:
         now = self._clock()
         if now - self._since >= MEASURE_S:
             counted = self._events()
-            self._rate = (counted - self._before) / (now - self._since)
+            # A core that was made anew counts from 0.
+            self._rate = max(0, counted - self._before) / (now - self._since)
             self._since, self._before = now, counted
         return Load(self._clients(), self._rate, limits)

@@ -13,6 +13,7 @@ Text from outside is escaped as JSON asks: one line stays one line.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from veena.errors import ConfigError
+from veena.runtime.logging.logs import Log
 from veena.runtime.supervision import Supervisor
 
 #: Lines that wait for a disk that takes nothing; some ten thousand of them.
@@ -213,3 +215,20 @@ class AuditLog:
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def open_audit(path: Path, broker: str, max_bytes: int, files: int, log: Log, supervisor: Supervisor) -> AuditLog:
+    """The audit log of a broker in the running loop, which says in its other log when nothing can be written."""
+    loop = asyncio.get_running_loop()
+
+    def say(told: str | None) -> None:
+        if told is None:
+            log.info("the audit log can be written again")
+        else:
+            log.error("the audit log cannot be written: lines wait in memory, then they are lost", reason=told)
+
+    def trouble(told: str | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(say, told)
+
+    return AuditLog(path, broker=broker, max_bytes=max_bytes, files=files, on_trouble=trouble, supervisor=supervisor)

@@ -158,10 +158,18 @@ class Store:
     # --- what the core asks for ---
 
     def load(self, default: Identity) -> Disk:
-        """What a restart finds, before anything is submitted; `default` is who a broker is that was never here."""
+        """What a restart finds; `default` is who a broker is that was never here. Not for the loop.
+
+        A core that is made anew finds the same in a store that is open: everything that was submitted before is written
+        first, and nothing may be submitted meanwhile. Raises StoreError where the disk does not take it.
+        """
+        is_used = self._writer.is_used
+        if is_used:
+            self.save()
         with closing(StoreQuery(self.path, self._codec)) as query:
             try:
-                disk = query.load(self._standing, default, notes=self._notes_kept)
+                standing = query.standing() if is_used else self._standing
+                disk = query.load(standing, default, notes=self._notes_kept)
             except sqlite3.Error as error:
                 raise explained(error, self.path) from error
         self.record(self._auditor.begins(disk.identity.address, self._now_ns(), self._settings))

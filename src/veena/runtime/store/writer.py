@@ -140,6 +140,8 @@ class Writer:
         self.commits = self.stored = self.failed = self.records_lost = self._lost_told = 0
         self._flush_at = self._trim_at = time.monotonic() + TRIM_SECONDS
         self._thread: WatchedThread | None = None
+        #: Whether anything was ever submitted.
+        self.is_used = False
 
     def start(self) -> None:
         self._thread = self._supervisor.thread("veena-store-writer", self._run, is_vital=True)
@@ -158,6 +160,7 @@ class Writer:
             elif type(write) is Noted:
                 notes += 1 + len(write.notes)
         ticket = Ticket(number, writes, size, notes=notes)
+        self.is_used = True
         with self._changed:
             if notes and self._waiting_notes + notes > MAX_NOTES:
                 writes = ticket.writes = [write for write in writes if type(write) is not Noted]
