@@ -170,6 +170,7 @@ class Store:
             try:
                 standing = query.standing() if is_used else self._standing
                 disk = query.load(standing, default, notes=self._notes_kept)
+                self._standing.last_for_units = standing.last_for_units  # known for certain now
             except sqlite3.Error as error:
                 raise explained(error, self.path) from error
         self.record(self._auditor.begins(disk.identity.address, self._now_ns(), self._settings))
