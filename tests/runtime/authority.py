@@ -37,6 +37,7 @@ class Authority:
     directory: Path
     name: str = "authority"
     serials: dict[str, int] = field(default_factory=dict)
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
