@@ -17,7 +17,7 @@ from veena.core.links.link import connection_id
 from veena.core.membership.redial import FIRST_PAUSE_NS, LATER, LONGEST_PAUSE_NS, MAX_DIALLERS, MAX_TRIES, is_url
 from veena.core.topology.connection import STEP_COSTS, establish
 from veena.core.wire.codec import encode
-from veena.core.wire.control import MAX_URL, Heartbeat, Hello
+from veena.core.wire.control import MAX_GRANT, MAX_URL, Heartbeat, Hello
 from veena.core.wire.header import VERSION
 from veena.core.wire.interest import MAX_COUNT
 from veena.core.wire.membership import MAX_CONTACTS, MAX_STATEMENTS, Contacts, Place, Statement
@@ -229,7 +229,9 @@ def test_bounds_are_the_wires() -> None:
         with pytest.raises(LocalProtocolError):
             encode(bad, 1)
     url = "tcp:" + "x" * (MAX_URL - 4)
-    worst = Statement((0, 0, 1), 1, BESIDE, tuple(Place((0, 0, 1, n), (url,) * 4) for n in range(MAX_CONTACTS)))
+    worst = Statement(
+        (0, 0, 1), 1, BESIDE, tuple(Place((0, 0, 1, n), (url,) * 4, bytes(MAX_GRANT)) for n in range(MAX_CONTACTS))
+    )
     assert encode(Contacts((worst,) * MAX_STATEMENTS), 1)
     assert is_url(url) and not is_url(url + "x")
 

@@ -62,7 +62,7 @@ def test_a_certificate_says_who_its_owner_is(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     authority.issue("b1", uris=["veena://acme/SSC-A#b1", "veena://acme/SSC-B/SC-5#b1", "https://example.org"])
     der = own_certificate(tmp_path / "b1.pem")
-    now = authority.now.timestamp()
+    now = authority.now
     found = verify_certificate(der, load_authorities(authority.pem), now)
     assert found.names == (BrokerName("acme", "b1", ("SSC-A",)), BrokerName("acme", "b1", ("SSC-B", "SC-5")))
     assert found.not_before < now < found.not_after
@@ -76,9 +76,8 @@ def test_certificates_that_prove_nothing(tmp_path: Path) -> None:
     authority.issue("b1", uris=["veena://acme#b1"])
     authority.issue("client")
     der = own_certificate(tmp_path / "b1.pem")
-    now = authority.now.timestamp()
+    now = authority.now
     known = load_authorities(authority.pem)
-    (tmp_path / "other").mkdir()
     other = load_authorities(Authority(tmp_path / "other").pem)  # of the same name, with another key
     stranger = load_authorities(tmp_path / "b1.pem")  # no authority at all
     hours = timedelta(hours=2).total_seconds()
