@@ -78,6 +78,8 @@ class _Signed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     signature: Annotated[bytes, Meta(max_length=MAX_SIGNATURE_BYTES)]
 
 
+#: What the decoder raises for bytes that are none of these.
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _SIGNED: Final = msgspec.msgpack.Decoder(_Signed)
 _GRANT: Final = msgspec.msgpack.Decoder(AddressGrant)
 
@@ -100,9 +102,9 @@ def read_grant(data: bytes) -> AddressGrant:
 def verify_grant(data: bytes, authorities: tuple[x509.Certificate, ...], now: float) -> AddressGrant:
     """A grant of one of these authorities that is good at this time; raise NotGranted for any other."""
     signed = _read_signed(data)
-    grant = _read_statement(signed.statement)
     if not any(_has_signed(each, signed, now) for each in authorities):
-        raise NotGranted(f"the grant for {grant.name!r} was signed by nobody whom [tls] authority names")
+        raise NotGranted("the grant was signed by nobody whom [tls] authority names")
+    grant = _read_statement(signed.statement)
     if now < grant.not_before:
         raise NotGranted(f"the grant for {grant.name!r} is not good yet: compare the clocks")
     if now >= grant.not_after:
@@ -146,14 +148,14 @@ def _read_signed(data: bytes) -> _Signed:
         raise NotGranted(f"a grant of {len(data)} bytes; at most {MAX_GRANT} are read")
     try:
         return _SIGNED.decode(data)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise NotGranted(f"no grant can be read ({error})") from None
 
 
 def _read_statement(statement: bytes) -> AddressGrant:
     try:
         return _GRANT.decode(statement)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise NotGranted(f"no grant can be read ({error})") from None
 
 
