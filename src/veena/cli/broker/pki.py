@@ -94,7 +94,7 @@ def broker(
         "",
         "[tls]",
         *_tls_lines(directory, issued),
-        'clients = "optional"',
+        'clients = "required"  # or "optional", where a users file has passwords or tokens',
         "",
         "[links]",
         f"# grant = {_quoted(issued.grant)}  # where neighbours ask for it: `veena pki grant`",
