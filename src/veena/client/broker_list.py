@@ -16,7 +16,9 @@ from veena.core.wire.control import MAX_URL
 from veena.core.wire.locator import AskLocate, Located
 from veena.errors import ConfigError, NotConnected, VeenaError
 from veena.runtime.locator.client import ask, locator_url
+from veena.runtime.pki.recipients import Recipients
 from veena.runtime.transports.registry import Secrets
+from veena.runtime.transports.stream import Stream
 from veena.runtime.transports.url import parse_url
 
 if TYPE_CHECKING:
@@ -39,10 +41,17 @@ class Places:
         #: The newest first.
         self._learned: tuple[str, ...] = ()
         self._round_trips: dict[str, int] = {}
+        self._recipients = Recipients()
+
+    def judge(self, url: str, stream: Stream) -> None:
+        """Raise NotConnected where credentials must not be sent to whoever has answered there."""
+        is_given = any(url in (each, locator_url(each)) for each in self.urls)
+        self._recipients.check(url, stream.certificate, is_given)
 
     def replace(self, urls: Sequence[str]) -> None:
         """From now on these, and nothing that was heard before."""
         self.urls, self._last, self._learned = tuple(urls), "", ()
+        self._recipients = Recipients()
 
     def attached(self, url: str) -> None:
         self._last = url
@@ -86,7 +95,7 @@ class Places:
             if place is None:
                 continue
             try:
-                found = await ask(place, self._question(), self._secrets)
+                found = await ask(place, self._question(), self._secrets, judge=self.judge)
             except NotConnected as error:
                 faults[url] = str(error)
             except VeenaError as error:

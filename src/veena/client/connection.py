@@ -23,6 +23,7 @@ from veena.errors import (
     VeenaError,
     refusal,
 )
+from veena.runtime.locator.client import Judge, anybody
 from veena.runtime.transports.registry import Secrets, connect
 from veena.runtime.transports.stream import CLOSED, Bytes, Stream
 from veena.runtime.transports.url import parse_url
@@ -70,17 +71,19 @@ class Connection:
         self._echoes: dict[int, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def open(self, secrets: Secrets, patience_s: float) -> ClientWelcome:
+    async def open(self, secrets: Secrets, patience_s: float, judge: Judge = anybody) -> ClientWelcome:
         """Dial and greet; raise what keeps that from working, AccessDenied when the broker does not let it in."""
         try:
             async with asyncio.timeout(patience_s):
                 self._stream = await connect(parse_url(self.url), self._accept, secrets)
+                judge(self.url, self._stream)
                 self._stream.write((encode(self._hello, 0),))
                 welcome = await asyncio.shield(self._welcome)
         except TimeoutError:
             self.abort("no answer")
             raise NotConnected(f"{self.url} did not answer within {patience_s:g} seconds") from None
         except NotConnected:
+            self.abort("given up")
             raise
         except OSError as error:
             reason = error.strerror or str(error)

@@ -216,7 +216,7 @@ class Session:
 
     async def _attach(self, url: str) -> None:
         connection = Connection(url, self._hello(), self._heard)
-        welcome = await connection.open(self._secrets, GREETING_S)
+        welcome = await connection.open(self._secrets, GREETING_S, self._places.judge)
         connection.on_room = self.outbox.wake
         self.connection, self.welcome = connection, welcome
         self.connections += 1

@@ -176,7 +176,7 @@ class Locator:
             async with turn:
                 try:
                     url = self._allowed(urls)
-                    (broker, *_) = await ask(url, AskLocate(ASKER, own=True), self._secrets, ASKING_S)
+                    (broker, *_) = await ask(url, AskLocate(ASKER, own=True), self._secrets, ASKING_S, self._judge)
                 except VeenaError as error:
                     self._log.debug("a broker does not say how it is doing", url=urls[0], reason=str(error))
                     return
@@ -189,6 +189,13 @@ class Locator:
         self.others()  # forgets who is silent
         self._sent = {address: count for address, count in self._sent.items() if address in self._known}
         self._rounds += 1
+
+    def _judge(self, url: str, stream: Stream) -> None:
+        """Where certificates name brokers, clients are sent to those of this network and to nobody else."""
+        trust = self._driver.links.trust
+        why_not = trust.why_not(stream)
+        if why_not is not None and trust.asks_names:
+            raise NotTrusted(f"{url}: {why_not}")
 
     def _allowed(self, urls: Sequence[str]) -> str:
         """The first of these that this broker may dial; raise NotTrusted where there is none."""

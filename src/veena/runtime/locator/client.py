@@ -7,6 +7,7 @@ far as it can be: every URL in it must be one, and whoever asked inside TLS is n
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from veena.core.wire.client import Farewell, code_of
 from veena.core.wire.codec import Decoder, encode
@@ -32,8 +33,20 @@ def locator_url(text: str) -> str | None:
     return f"{scheme.removesuffix(LOCATOR)}://{rest}"
 
 
+#: Raises VeenaError where nothing must be said to whoever has answered at a URL.
+Judge = Callable[[str, Stream], None]
+
+
+def anybody(url: str, stream: Stream) -> None:
+    """Whoever answers may be asked."""
+
+
 async def ask(
-    url: str, question: AskLocate, secrets: Secrets = NO_SECRETS, patience_s: float = ANSWER_S
+    url: str,
+    question: AskLocate,
+    secrets: Secrets = NO_SECRETS,
+    patience_s: float = ANSWER_S,
+    judge: Judge = anybody,
 ) -> tuple[Located, ...]:
     """What that broker answers, with only the URLs that may be used.
 
@@ -45,6 +58,7 @@ async def ask(
     try:
         async with asyncio.timeout(patience_s):
             stream = await connect(place, asking.accept, secrets)
+            judge(url, stream)
             stream.write((encode(question, 0),))
             answer = await asking.answer
     except TimeoutError:

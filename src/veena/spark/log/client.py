@@ -48,6 +48,7 @@ from veena.core.wire.log_tables import (
 )
 from veena.errors import DataLost, LocalProtocolError, NotConnected, RemoteProtocolError, VeenaError
 from veena.runtime.locator.client import locator_url
+from veena.runtime.pki.recipients import Recipients
 from veena.spark.log.blocks import Batches
 from veena.spark.log.connection import Access, LogWire, locate, may_follow
 from veena.spark.log.filters import Filter, as_tests
@@ -98,8 +99,15 @@ class BrokerLog:
 class LogClient:
     """One broker's tables. Not for several threads at once."""
 
-    def __init__(self, url: str, access: Access | None = None, timeout: float = 30.0) -> None:
-        """Connects when it is first used. A locator's URL (`veena+locator://`) leads to a broker that it names."""
+    def __init__(
+        self, url: str, access: Access | None = None, timeout: float = 30.0, led_by: Recipients | None = None
+    ) -> None:
+        """Connects when it is first used. A locator's URL (`veena+locator://`) leads to a broker that it names.
+
+        `led_by` is for a URL that brokers have told: who may be told there who this reader is.
+        """
+        self._recipients = led_by or Recipients()
+        self._is_given = led_by is None
         self.url = url
         self.access = access or Access()
         self._timeout = timeout
@@ -161,7 +169,11 @@ class LogClient:
         waiting = [self]
         urls: list[str] = []
         while waiting or urls:
-            client = waiting.pop() if waiting else LogClient(urls.pop(), self.access, min(self._timeout, LOOK_S))
+            client = (
+                waiting.pop()
+                if waiting
+                else LogClient(urls.pop(), self.access, min(self._timeout, LOOK_S), self._recipients)
+            )
             try:
                 own = client.broker
                 asked.update(dict.fromkeys((client.url, own.url)))
@@ -287,10 +299,11 @@ class LogClient:
     def _connected(self) -> LogWire:
         if self._wire is None:
             place = locator_url(self.url)
-            urls = [self.url] if place is None else locate(place, self.access, self._timeout)
+            is_given = self._is_given and place is None
+            urls = [self.url] if place is None else locate(place, self.access, self._timeout, self._recipients)
             for at, url in enumerate(urls):
                 try:
-                    self._wire = LogWire(url, self.access, self._timeout)
+                    self._wire = LogWire(url, self.access, self._timeout, self._recipients, is_given)
                     break
                 except NotConnected:
                     if at + 1 == len(urls):

@@ -32,7 +32,8 @@ from veena.core.wire.header import VERSION, VERSION_LOW
 from veena.core.wire.locator import AskLocate, TellLocated
 from veena.errors import AccessDenied, ConfigError, NotConnected, RefusalCode, Refused, RemoteProtocolError, refusal
 from veena.runtime.locator.client import locator_url
-from veena.runtime.transports.certificate import first_name
+from veena.runtime.pki.recipients import Recipients
+from veena.runtime.transports.certificate import Certificate, first_name, of_peer
 from veena.runtime.transports.tls import client_context
 from veena.runtime.transports.url import Url, parse_url
 
@@ -83,6 +84,9 @@ class _Carrier(Protocol):
     def receive(self) -> bytes:
         """What has come, at least a byte; nothing when the other side has closed."""
 
+    def certificate(self) -> Certificate | None:
+        """What the other side has shown."""
+
     def close(self) -> None: ...
 
 
@@ -103,6 +107,9 @@ class _Tcp:
 
     def receive(self) -> bytes:
         return self._socket.recv(READ_BYTES)
+
+    def certificate(self) -> Certificate | None:
+        return of_peer(self._socket.getpeercert()) if isinstance(self._socket, ssl.SSLSocket) else None
 
     def close(self) -> None:
         self._socket.close()
@@ -142,6 +149,10 @@ class _WebSocket:
             return b""
         return data if isinstance(data, bytes) else data.encode()
 
+    def certificate(self) -> Certificate | None:
+        below = self._socket.socket
+        return of_peer(below.getpeercert()) if isinstance(below, ssl.SSLSocket) else None
+
     def close(self) -> None:
         self._open.close()
 
@@ -159,7 +170,10 @@ def _dial(text: str, access: Access, timeout: float) -> _Carrier:
 class LogWire:
     """An open conversation with one broker."""
 
-    def __init__(self, url: str, access: Access, timeout: float) -> None:
+    def __init__(
+        self, url: str, access: Access, timeout: float, recipients: Recipients | None = None, is_given: bool = True
+    ) -> None:
+        """`recipients` say who may be told who this reader is; `is_given` where its user has named the URL."""
         self.url = url
         self._timeout = timeout
         self._carrier = _dial(url, access, timeout)
@@ -169,6 +183,8 @@ class LogWire:
         self._waiting: dict[int, deque[Frame]] = {}
         self._numbers = 0
         try:
+            if recipients is not None:
+                recipients.check(url, self._carrier.certificate(), is_given)
             self.welcome = self._greet(access)
         except BaseException:
             self._carrier.close()
@@ -289,10 +305,12 @@ def may_follow(asked: str, told: str) -> bool:
     return place.is_secure or not parse_url(locator_url(asked) or asked).is_secure
 
 
-def locate(url: str, access: Access, timeout: float) -> list[str]:
+def locate(url: str, access: Access, timeout: float, recipients: Recipients | None = None) -> list[str]:
     """What a locator at this URL answers: brokers to try, the best first."""
     carrier = _dial(url, access, timeout)
     try:
+        if recipients is not None:
+            recipients.check(url, carrier.certificate(), is_given=True)
         carrier.send(encode(AskLocate(access.name(), access.user, access.password, access.token), 0))
         decoder = Decoder()
         while True:
