@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -183,3 +185,35 @@ def test_errors_are_one_line_with_a_remedy(tmp_path: Path, arguments: tuple[str,
     outcome = veena("pki", *(each.replace("CA", str(tmp_path / "ca")) for each in arguments))
     assert outcome.code == 2 and told in outcome.err and len(outcome.err.splitlines()) == 1, outcome
     assert sorted(path.name for path in (tmp_path / "ca").iterdir()) == before
+
+
+@pytest.mark.slow
+def test_what_the_page_says_runs(tmp_path: Path) -> None:
+    """SEC: the commands of OPERATIONS.md, one behind the other, secure a network and say hello through it."""
+    page = (Path(__file__).parents[3] / "docs" / "OPERATIONS.md").read_text()
+    part = page.partition("## Securing a network")[2].partition("\n## ")[0]
+    make, configure, use = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [each.getsockname()[1] for each in (one, two)]
+    command = tmp_path / "veena"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m veena.cli "$@"\n')
+    command.chmod(0o700)
+    script = (
+        f"set -e\nPATH={shlex.quote(str(tmp_path))}:$PATH\ntrap 'kill $(jobs -p)' EXIT\n"
+        f"{make}{configure}until grep -q 'in reach unit=0.0.0.2' err; do sleep 0.1; done\n{use}"
+    )
+    for before, after in zip(("7701", "7702"), map(str, ports), strict=True):
+        assert before in script
+        script = script.replace(before, after)
+    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as errors:
+        running = subprocess.Popen(
+            ["bash", "-c", script], cwd=tmp_path, stdout=out, stderr=errors, start_new_session=True
+        )
+        try:
+            code = running.wait(3 * PATIENCE_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+    assert code == 0, (tmp_path / "err").read_text()
+    said_all = (tmp_path / "out").read_text()
+    assert said_all.count("the configuration is sound") == 2 and "\nhello\n" in said_all

@@ -93,7 +93,7 @@ async def door(authority: Authority, name: str) -> AsyncIterator[Door]:
 @pytest.mark.parametrize("way", ["redirect", "locator"])
 @pytest.mark.parametrize("certificate", ["collector", "stranger"])
 def test_no_client_is_led_to_a_collector(authority: Authority, way: str, certificate: str) -> None:
-    """SEC: any certificate of the authority was good enough for a password, wherever brokers or locators sent clients."""
+    """SEC: any certificate of the authority was good enough for a password, wherever brokers sent clients."""
 
     async def run() -> None:
         async with (

@@ -119,7 +119,7 @@ def client(
     lines = [
         f"user {user!r}: {certificate}, good until {_time(issued.not_after)}; to attach:",
         f"export VEENA_CERTIFICATE={shlex.quote(str(certificate))} VEENA_KEY={shlex.quote(str(file))}",
-        f"veena sub TOPIC --url veenas://HOST:PORT --ca {shlex.quote(str(authority_file))}",
+        f"veena sub --topic TOPIC --url veenas://HOST:PORT --ca {shlex.quote(str(authority_file))}",
     ]
     _say(as_json, _shown_issued(found.network, user, issued), lines)
 
