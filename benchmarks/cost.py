@@ -29,7 +29,7 @@ from rich.table import Table
 
 HERE = Path(__file__).resolve()
 TREE = HERE.parent.parent
-#: The cases, and how many events of each there are where one is asked for: CPU time is counted in hundredths of a second.
+#: The cases, and how many times `--events` of each: the system counts CPU time in hundredths of a second.
 CASES = {"alike": 5, "properties": 1, "reliable": 1}
 #: This tree may take so many times what the other one takes.
 BAR = 1.1
@@ -75,7 +75,7 @@ def turn_of(tree: Path, events: int) -> dict[str, float]:
     """Microseconds of the broker's CPU for one event of each case, by a process that runs this tree's code."""
     command = [sys.executable, str(HERE), "--worker", "--events", str(events)]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
-    run = subprocess.run(command, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    run = subprocess.run(command, env=environment, cwd=tree, stdout=subprocess.PIPE, text=True, check=True)
     costs: dict[str, float] = json.loads(run.stdout)
     return costs
 
@@ -86,8 +86,8 @@ async def measure(events: int) -> dict[str, float]:
     from veena.bench.load.broker import RunningBroker, cpu_seconds
 
     chance, costs = Random(1), dict.fromkeys(CASES, 0.0)
-    for case in CASES:
-        count = events * CASES[case]
+    for case, times in CASES.items():
+        count = events * times
         made = [content(case, chance, number) for number in range(count)]
         selector = f"share < {1 / TAKEN}" if case == "properties" else None
         wanted = sum(selector is None or float(str(each["share"])) < 1 / TAKEN for each in made)
@@ -105,7 +105,7 @@ async def measure(events: int) -> dict[str, float]:
     return costs
 
 
-def content(case: str, chance: Random, number: int) -> dict[str, object]:
+def content(case: str, chance: Random, number: int) -> dict[str, float | str]:
     """The properties of one event."""
     if case != "properties":
         return {}
