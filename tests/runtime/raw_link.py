@@ -55,7 +55,7 @@ class RawLink:
 
 @asynccontextmanager
 async def listening(
-    url: str, address: Address, *, name: str = "raw", secrets: Secrets = NO_SECRETS
+    url: str, address: Address, *, name: str = "raw", secrets: Secrets = NO_SECRETS, grant: bytes = b""
 ) -> AsyncIterator[tuple[str, list[RawLink]]]:
     """A place where a broker seems to listen that greets whoever comes, and who has come."""
     came: list[RawLink] = []
@@ -63,7 +63,7 @@ async def listening(
     def accept(stream: Stream) -> RawLink:
         came.append(RawLink(stream))
         came[-1].answers = True
-        came[-1].say(greeting(Identity(name, address, 1), BRISK, 7, ()))
+        came[-1].say(greeting(Identity(name, address, 1), BRISK, 7, (), grant))
         return came[-1]
 
     server = await listen(parse_url(url), accept, secrets)
@@ -84,6 +84,7 @@ async def link_to(
     nonce: int = 7,
     secrets: Secrets = NO_SECRETS,
     network: str = BRISK.network,
+    grant: bytes = b"",
 ) -> RawLink:
     """A link over which this address was said, and the broker's Hello has come."""
     made: list[RawLink] = []
@@ -93,6 +94,6 @@ async def link_to(
         return made[0]
 
     await connect(parse_url(url), accept, secrets)
-    made[0].say(greeting(Identity(name, address, incarnation), replace(BRISK, network=network), nonce, ()))
+    made[0].say(greeting(Identity(name, address, incarnation), replace(BRISK, network=network), nonce, (), grant))
     await until(lambda: made[0].frames)
     return made[0]

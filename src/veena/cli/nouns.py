@@ -10,7 +10,7 @@ import importlib
 import typer
 
 MODULES: tuple[str, ...] = (
-    "demo.demo", "broker.broker", "broker.network", "broker.users", "collab.dictionary", "client.pub_sub",
+    "demo.demo", "broker.broker", "broker.network", "broker.users", "broker.pki", "collab.dictionary", "client.pub_sub",
     "client.discovery", "collab.trader", "collab.services", "broker.locate", "broker.status",
     "broker.topology", "client.trace", "client.explain", "broker.advise", "collab.dashboard",
     "pipeline.group", "pipeline.cluster", "lab.sim", "lab.bench", "lab.experiment",

@@ -22,6 +22,7 @@ from veena.core.boundary.inputs_effects import (
     AskToSpeak,
     Close,
     Effect,
+    Granted,
     Input,
     LinkDown,
     LinkLoad,
@@ -89,13 +90,14 @@ class Broker:
         listen: tuple[str, ...] = (),
         joined_ns: int | None = None,
         disk: Disk | None = None,
+        grant: bytes = b"",
     ) -> None:
         check_place(identity.address, settings)
         self.identity, self.settings, self._chance = identity, settings, chance
         self.map = NetworkMap(identity.address)
         self.hops = Hops(self.map)
         self.table = ConnectionTable(self.map, settings.fanout)
-        self.listen = listen[:MAX_LISTEN]
+        self.listen, self._grant = listen[:MAX_LISTEN], grant
         found = disk or Disk(identity)
         self.profiles = Profiles(self.map, settings, now_ns, found.known, joined_ns is not None, identity.incarnation)
         self._links: dict[int, Link] = {}
@@ -114,7 +116,7 @@ class Broker:
         )
         self.claimants = Claimants(settings.suspect_after_ns)
         self.contacts, self.dialler = make_contacts(
-            self.map, self._by_connection, self.profiles, identity, listen, settings
+            self.map, self._by_connection, self.profiles, identity, listen, settings, grant
         )
         self.ledger = Ledger()
         self._effects: list[Effect] = []
@@ -145,6 +147,7 @@ class Broker:
             Stored: lambda given, now: self.ledger.stored(given.ticket, now),
             StoreFailed: lambda given, now: self.ledger.failed(given.ticket, given.reason, now),
             AskToSpeak: lambda given, now: self._attend(self.reception.ask_to_speak(given, now), now),
+            Granted: self._granted,
             Merged: lambda given, now: self._attend(self.reception.merged(given, now), now),
             **self.events.input_handlers(),
             **self.discovery.input_handlers(self.events.sessions.client),
@@ -287,9 +290,13 @@ class Broker:
         if not self._threshold.is_open:
             self._threshold.wait(given)
             return
-        hello = greeting(self.identity, self.settings, self._chance(64), self.listen)
+        hello = greeting(self.identity, self.settings, self._chance(64), self.listen, self._grant)
         self._links[given.link] = Link(given.link, given.ordered, hello, self.settings, now_ns, given.ip)
         self._links[given.link].least_step = int(given.dialled)
+
+    def _granted(self, given: Granted, now_ns: int) -> None:
+        self._grant = given.grant
+        self.contacts.granted(given.grant, now_ns)
 
     def _link_down(self, given: LinkDown, now_ns: int) -> None:
         self._threshold.leave(given.link)

@@ -9,7 +9,7 @@ import pytest
 from tests.core.event_world import Stage, cluster
 from tests.core.scripted_peer import HOST, Peer, closed, neighbour, sent
 from veena.address import Address, Unit
-from veena.core.boundary.inputs_effects import Dial, Effect, LinkDown, LinkUp, Stored
+from veena.core.boundary.inputs_effects import Dial, Effect, Granted, LinkDown, LinkUp, Stored
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.stored import Identity
 from veena.core.broker import Broker
@@ -17,7 +17,7 @@ from veena.core.links.link import connection_id
 from veena.core.membership.redial import FIRST_PAUSE_NS, LATER, LONGEST_PAUSE_NS, MAX_DIALLERS, MAX_TRIES, is_url
 from veena.core.topology.connection import STEP_COSTS, establish
 from veena.core.wire.codec import encode
-from veena.core.wire.control import MAX_URL, Heartbeat, Hello
+from veena.core.wire.control import MAX_GRANT, MAX_URL, Heartbeat, Hello
 from veena.core.wire.header import VERSION
 from veena.core.wire.interest import MAX_COUNT
 from veena.core.wire.membership import MAX_CONTACTS, MAX_STATEMENTS, Contacts, Place, Statement
@@ -229,7 +229,9 @@ def test_bounds_are_the_wires() -> None:
         with pytest.raises(LocalProtocolError):
             encode(bad, 1)
     url = "tcp:" + "x" * (MAX_URL - 4)
-    worst = Statement((0, 0, 1), 1, BESIDE, tuple(Place((0, 0, 1, n), (url,) * 4) for n in range(MAX_CONTACTS)))
+    worst = Statement(
+        (0, 0, 1), 1, BESIDE, tuple(Place((0, 0, 1, n), (url,) * 4, bytes(MAX_GRANT)) for n in range(MAX_CONTACTS))
+    )
     assert encode(Contacts((worst,) * MAX_STATEMENTS), 1)
     assert is_url(url) and not is_url(url + "x")
 
@@ -242,6 +244,30 @@ def test_a_number_that_nobody_counted_to_is_not_believed() -> None:
     effects = mate.say(Contacts((about(OTHER, number=MAX_COUNT),)))
     assert closed(effects) == [] and broker.contacts.dropped == 1
     assert broker.contacts.statement(OTHER) == about(OTHER)
+
+
+def test_grants_go_with_places() -> None:
+    """SEC: what others told of a broker goes on as it came, and whoever dials judges it."""
+    broker = listening()
+    mate, gone = neighbour(broker, 1, MATE), neighbour(broker, 2, OTHER)
+    granted = Statement(OTHER, 1, OTHER, (Place(OTHER, ("tcp://x:1",), b"granted"),))
+    assert told(gone.say(Contacts((granted,))), 1) == [granted]
+    broker.handle(LinkDown(2, "gone"), 0)
+    effects = [effect for _, effect in keep_alive(broker, mate, 30 * SECOND_NS) if isinstance(effect, Dial)]
+    assert effects and set(effects) == {Dial(OTHER, ("tcp://x:1",), b"granted")}
+
+
+def test_a_new_grant_is_told() -> None:
+    """SEC: the old one ends some day; with the new one neither the process nor a link has to."""
+    broker = listening()
+    neighbour(broker, 1, MATE)
+    pass_time(broker, 0, SECOND_NS)
+    broker.handle(Granted(b"new"), SECOND_NS)
+    news = told([effect for _, effect in pass_time(broker, SECOND_NS, 2 * SECOND_NS)], 1)
+    assert HOST in [statement.unit for statement in news]
+    assert all(statement.places == (Place(HOST, ("tcp://host:1",), b"new"),) for statement in news)
+    hellos = sent(broker.handle(LinkUp(2, True), 2 * SECOND_NS), 2)
+    assert [frame.grant for frame in hellos if isinstance(frame, Hello)] == [b"new"]
 
 
 # --- dialling ---

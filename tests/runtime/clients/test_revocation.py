@@ -255,7 +255,7 @@ def secured(
         parse_config(
             f'[broker]\nname = "{name}"\naddress = "{address}"\nlisten = ["veenas://127.0.0.1:0"]\n'
             f'{QUICK}dial = [{urls}]\ncertificates = {names}\n[tls]\ncertificate = "{name}.pem"\nkey = "{name}.key"\n'
-            f'authority = "{authority.name}.pem"\nrevoked = "revoked.pem"\nclients = "required"\n{more}',
+            f'authority = "authority.pem"\nrevoked = "revoked.pem"\nclients = "required"\n{more}',
             base=authority.directory,
         )
     )

@@ -106,6 +106,13 @@ class AskToSpeak:
 
 
 @dataclass(frozen=True, slots=True)
+class Granted:
+    """From now on this broker shows this grant to others; `b""` for none."""
+
+    grant: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Merged:
     """The unit `old` was given the place `new` in the network it joined: tell every member (NOP-15)."""
 
@@ -258,6 +265,7 @@ Input = (
     | LogRead
     | ReadFailed
     | AskToSpeak
+    | Granted
     | Merged
     | ClientInput
     | Publish
@@ -311,6 +319,8 @@ class Dial:
 
     address: Address
     listen: tuple[str, ...]
+    #: What lets a broker live at that address, as others told it.
+    grant: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

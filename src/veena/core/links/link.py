@@ -436,7 +436,7 @@ def connection_id(one: Hello, other: Hello) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def greeting(identity: Identity, settings: Settings, nonce: int, listen: tuple[str, ...]) -> Hello:
+def greeting(identity: Identity, settings: Settings, nonce: int, listen: tuple[str, ...], grant: bytes = b"") -> Hello:
     """The Hello of a broker on a new link."""
     return Hello(
         VERSION_LOW,
@@ -451,4 +451,5 @@ def greeting(identity: Identity, settings: Settings, nonce: int, listen: tuple[s
         listen,
         identity.name,
         bursts=True,
+        grant=grant,
     )

@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+from msgspec import structs
+
 from veena.address import Address, Unit, as_seen, format_address
 from veena.core.boundary.inputs_effects import Dial
 from veena.core.boundary.settings import SECOND_NS, Settings
@@ -78,6 +80,7 @@ class ContactBook:
         listen: tuple[str, ...],
         incarnation: int,
         settings: Settings,
+        grant: bytes = b"",
     ) -> None:
         self._map = network
         self._links = links
@@ -100,7 +103,7 @@ class ContactBook:
         #: Statements whose number nobody can have counted to.
         self.dropped = 0
         urls = tuple(url for url in listen if is_url(url))[:MAX_PLACE_LISTEN]
-        self._own = (Place(network.host, urls),) if urls else ()
+        self._own: tuple[Place, ...] = (Place(network.host, urls, grant),) if urls else ()
         if self._own:
             self._tell(0, self._own, max(incarnation, 1))
 
@@ -163,6 +166,11 @@ class ContactBook:
     def _tell(self, level: int, places: tuple[Place, ...], number: int) -> None:
         self._told[level] = places
         self._learn(Statement(self._map.own(level), min(number, MAX_COUNT), self._map.host, places), None)
+
+    def granted(self, grant: bytes, now_ns: int) -> None:
+        """Tell others this grant of the host's from now on."""
+        self._own = tuple(structs.replace(place, grant=grant) for place in self._own)
+        self._due_ns = now_ns
 
     def tick(self, now_ns: int) -> None:
         """Tell what is due: of units that this broker speaks for, what is not known of them or no longer true."""
@@ -308,7 +316,7 @@ class Dialler:
         if place is not None:
             self._free_ns = now_ns + self._gap_ns
         self._plan()
-        return [] if place is None else [Dial(place.address, place.listen)]
+        return [] if place is None else [Dial(place.address, place.listen, place.grant)]
 
     def _choose(self, unit: Unit, quest: _Quest) -> Place | None:
         """The next contact in turn to whom there is no link."""
@@ -335,9 +343,10 @@ def make_contacts(
     identity: Identity,
     listen: tuple[str, ...],
     settings: Settings,
+    grant: bytes = b"",
 ) -> tuple[ContactBook, Dialler]:
     """Both for one broker; `links` are its open links by connection id."""
-    book = ContactBook(network, links, profiles.speakers.levels, listen, identity.incarnation, settings)
+    book = ContactBook(network, links, profiles.speakers.levels, listen, identity.incarnation, settings, grant)
     return book, Dialler(network, links, book, profiles.leases.known, settings)
 
 

@@ -54,6 +54,8 @@ MAX_URL = 255
 MAX_REASON = 1024
 #: Slower than once an hour is no heartbeat.
 MAX_HEARTBEAT_MS = 3_600_000
+#: A grant (`runtime.pki.grant`): the longest names of network and broker, an address, two times and a signature.
+MAX_GRANT = 768
 MAX_VERSION = 255
 #: The announced steps of a link's cost: 0, +4, +16, absent.
 MAX_STEP = 3
@@ -107,6 +109,8 @@ class Hello(Frame, frozen=True):
     name: Annotated[str, Meta(max_length=MAX_PERMANENT_ID)] = ""
     #: Whether this side reads bursts.
     bursts: bool = False
+    #: What lets a broker of this name live at this address, signed by the authority of the network; empty without one.
+    grant: Annotated[bytes, Meta(max_length=MAX_GRANT)] = b""
 
     def __post_init__(self) -> None:
         if self.version_low > self.version_high:

@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 
 from veena.address import MAX_LEVELS
 from veena.core.wire.control import (
+    MAX_GRANT,
     MAX_NETWORK_NAME,
     MAX_PERMANENT_ID,
     MAX_URL,
@@ -65,6 +66,8 @@ class Place(Struct, frozen=True, array_like=True, gc=False):
 
     address: UnitPath
     listen: PlaceListen = ()
+    #: The grant of the broker, as in its Hello.
+    grant: Annotated[bytes, Meta(max_length=MAX_GRANT)] = b""
 
 
 Places = Annotated[tuple[Place, ...], Meta(max_length=MAX_PLACES)]
@@ -72,7 +75,7 @@ Places = Annotated[tuple[Place, ...], Meta(max_length=MAX_PLACES)]
 
 #: Contacts of one unit: more than die together, and few enough to be kept for every unit of a map.
 MAX_CONTACTS = 4
-#: Statements in a frame: with the longest listen addresses half of what a control frame may hold.
+#: Statements in a frame: with the longest listen addresses and grants nine tenths of what a control frame may hold.
 MAX_STATEMENTS = 64
 
 

@@ -5,5 +5,5 @@
 publishing and reading; `suspects` refuses for a while whose frames broke the core; `limits` holds a user's rates with
 token buckets; `access_events` publishes who came in or was refused. TLS contexts are in `transports.tls`, trust in
 other brokers in `links.trust`.
-May import: supervision, logging, networks, transports, links, fleet, store.
+May import: supervision, logging, networks, transports, pki, links, fleet, store.
 """

@@ -31,6 +31,7 @@ from veena.core.boundary.inputs_effects import (
     Close,
     Dial,
     Effect,
+    Granted,
     Input,
     LogRead,
     MaySpeak,
@@ -95,6 +96,7 @@ class Driver:
         store: DiskPeer,
         *,
         listen: tuple[str, ...] = (),
+        grant: bytes = b"",
         secrets: Secrets = NO_SECRETS,
         retry: Retry | None = None,
         log: Log | None = None,
@@ -130,7 +132,7 @@ class Driver:
         self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
         self._clock = clock or steady_clock()
         self._chance = chance
-        self._listen = listen
+        self._listen, self._grant = listen, grant
         self._store = store
         #: How many cores there were before this one.
         self.life = 0
@@ -152,7 +154,9 @@ class Driver:
         """A core with what a disk remembers, under the next incarnation."""
         found = disk.identity
         identity = Identity(found.name, found.address, found.incarnation + 1)
-        return Broker(identity, self.settings, self._chance, self._clock(), listen=self._listen, disk=disk)
+        return Broker(
+            identity, self.settings, self._chance, self._clock(), listen=self._listen, disk=disk, grant=self._grant
+        )
 
     def _handlers_of_effects(self, submit: Callable[[Store | Read], None]) -> dict[type[Effect], Callable[..., None]]:
         return {
@@ -184,6 +188,12 @@ class Driver:
         self.broker = self._core(disk)
         self._is_in_doubt = False
         self._run(None)
+
+    def show_grant(self, grant: bytes) -> None:
+        """Show this grant to others from now on, in lives to come too."""
+        if grant != self._grant:
+            self._grant = grant
+            self.give(Granted(grant))
 
     def give(self, given: Input) -> None:
         """Let the broker handle this and carry out what follows; LocalProtocolError for what this side did wrong.

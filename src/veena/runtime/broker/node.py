@@ -154,6 +154,7 @@ class Node:
                 self.config.settings(),
                 self.store,
                 listen=self.urls,
+                grant=self.config.grant(),
                 secrets=secrets,
                 retry=self.config.retry(),
                 log=self.log,
@@ -406,13 +407,14 @@ class Node:
         try:
             # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
             users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()
-            trust = self.config.with_network_of(new).trust()
+            trust, grant = self.config.with_network_of(new).trust(), self.config.grant()
             authorities = believed(self.config.path(self.config.tables.tls.authority))
         except ConfigError:
             self.config = before
             raise
         self.config = self.config.with_network_of(new)
         self.driver.links.trust = trust
+        self.driver.show_grant(grant)
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.clients.users = users
         self.driver.give(self._shares(users))

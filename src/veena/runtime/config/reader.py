@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from veena.errors import ConfigError, InvalidAddress
 from veena.runtime.config.schema import Config, ConfigFaults, Neighbour, Tables
 from veena.runtime.locator.regions import Regions
 from veena.runtime.networks.file import Network, load_network
+from veena.runtime.pki.broker_certificate import load_authorities
+from veena.runtime.pki.grant import NotGranted, remedy_for, verify_grant
 from veena.runtime.transports.names import BrokerName
 from veena.runtime.transports.secret_files import check_not_open, check_secret
 from veena.runtime.transports.url import Url, is_loopback, parse_url
@@ -170,6 +173,8 @@ class _Reading:
         except ConfigError as error:
             self.fault(("limits",), error.entry, error.reason, error.remedy)
         self._check_names(config)
+        self._check_neighbours(config)
+        self._check_grant(config)
         try:
             Regions(tables.locator.regions, config.labels, config.levels, config.fanout)
         except ValueError as error:
@@ -253,6 +258,44 @@ class _Reading:
             reason = f"is of {right[0]}, and the address is {format_address(config.address)}"
             self.fault(("tls",), "certificate", reason, "correct the address, or get a certificate for its unit")
 
+    def _check_neighbours(self, config: Config) -> None:
+        """Every name has one address."""
+        names: dict[str, None] = {}
+        for entry in config.tables.links.neighbours:
+            if entry.name in names:
+                self.fault(("links", "neighbours"), "name", f"is {entry.name!r} twice", "list a broker once")
+            names[entry.name] = None
+            try:
+                config.address_of(entry.address)
+            except InvalidAddress as error:
+                remedy = f"{error}; write where broker {entry.name!r} lives"
+                self.fault(("links", "neighbours"), "address", f"is {entry.address!r}", remedy)
+
+    def _check_grant(self, config: Config) -> None:
+        """The grant, if there is one, is for this broker, here and now."""
+        if config.tables.links.grant is None:
+            return
+        remedy = "get the right one: " + remedy_for(config.name, config.address)
+        authority = config.path(config.tables.tls.authority)
+        if authority is None or config.tables.tls.certificate is None:
+            reason = "is named without [tls] certificate and authority"
+            self.fault(("links",), "grant", reason, "name them: a grant is for the broker that a certificate names")
+            return
+        try:
+            data = config.grant()
+            known = load_authorities(authority)
+        except ConfigError as error:
+            self.fault(("links",), "grant", error.reason, error.remedy)
+            return
+        try:
+            granted = verify_grant(data, known, time.time())
+        except NotGranted as error:
+            self.fault(("links",), "grant", f"is not good: {error}", remedy)
+            return
+        if (granted.network, granted.name, granted.address) != (config.network, config.name, config.address):
+            here = f"broker {config.name!r} of network {config.network!r} at {format_address(config.address)}"
+            self.fault(("links",), "grant", f"says that {granted}, and this is {here}", remedy)
+
     def _is_in(self, config: Config, name: BrokerName) -> bool:
         try:
             unit = config.unit_of(".".join(name.unit))
@@ -274,7 +317,8 @@ class _Reading:
 
     def _check_files(self, tables: Tables) -> None:
         named = [("tls", key, getattr(tables.tls, key)) for key in ("certificate", "key", "authority", "revoked")]
-        for section, key, name in [*named, ("auth", "users_file", tables.auth.users_file)]:
+        named += [("auth", "users_file", tables.auth.users_file), ("links", "grant", tables.links.grant)]
+        for section, key, name in named:
             if name is not None and not (self.base / name).is_file():
                 self.fault((section,), key, f"names {name!r}, which is no file", "write the path of a file")
         if tables.tls.key is not None:

@@ -34,10 +34,12 @@ from veena.core.boundary.settings import (
 )
 from veena.core.interest.table import MAX_TABLE_ROWS
 from veena.core.wire.header import DEFAULT_MAX_FRAME, MAX_FRAME
-from veena.errors import ConfigError
+from veena.errors import ConfigError, InvalidAddress
 from veena.runtime.access.limits import Limits
 from veena.runtime.links.links import Retry
-from veena.runtime.links.trust import Trust
+from veena.runtime.links.trust import Bindings, Trust
+from veena.runtime.pki.broker_certificate import load_authorities
+from veena.runtime.pki.grant import load_grant
 from veena.runtime.transports.certificate import NONE_REVOKED, Revoked, load_revoked
 from veena.runtime.transports.names import BrokerName, own_names
 from veena.runtime.transports.registry import Secrets
@@ -149,6 +151,9 @@ class LinksSection(_Section, frozen=True):
     )
     #: Who may be a neighbour where clients have to prove who they are: names of certificates, `*` for any characters.
     certificates: Places = msgspec.field(default_factory=list)
+    #: The authority's word that this broker may live at its address, as `veena pki grant` makes it: for neighbours
+    #: whose own configuration does not say so.
+    grant: str | None = None
     heartbeat_s: Seconds = 1.0
     #: The first and the longest pause before a lost link is dialled again.
     retry_s: Seconds = 0.2
@@ -269,6 +274,7 @@ RELOADABLE = (
     ("links", "certificates"),
     ("links", "dial"),
     ("links", "neighbours"),
+    ("links", "grant"),
     ("load", "clients"),
     ("load", "events_per_second"),
     ("http", "hosts"),
@@ -388,16 +394,40 @@ class Config:
         """Who may be a neighbour; raises ConfigError where the own certificate cannot be read."""
         tables = self.tables
         asks = tables.auth.users_file is not None or tables.tls.clients != "none"
+        is_named, authority = bool(self.own_names()), self.path(tables.tls.authority)
         neighbours = {parse_url(url) for neighbour in self.neighbours for url in neighbour.urls}
         return Trust(
             tuple(tables.links.certificates),
             tables.broker.open_links or not asks,
             self.network,
-            is_named=bool(self.own_names()),
+            is_named=is_named,
             inside_tls=any(parse_url(url).is_secure for url in self.listen),
             places=self.listed | neighbours if tables.links.dial == "configured" else None,
             unit_of=self.unit_of,
+            bindings=Bindings(self.neighbour_addresses(), self.labels),
+            authorities=load_authorities(authority) if is_named and authority is not None else (),
         )
+
+    def grant(self) -> bytes:
+        """What this broker shows that it may live at its address; raises ConfigError where it cannot be read."""
+        path = self.path(self.tables.links.grant)
+        return b"" if path is None else load_grant(path)
+
+    def neighbour_addresses(self) -> dict[str, Address]:
+        """Where the brokers of `[[links.neighbours]]` live; raises InvalidAddress for what is no place of a broker."""
+        return {entry.name: self.address_of(entry.address) for entry in self.tables.links.neighbours}
+
+    def address_of(self, text: str) -> Address:
+        """The address of a label path or of numbers; InvalidAddress if that is no place of a broker."""
+        try:
+            unit = self.unit_of(text)
+        except InvalidAddress:
+            if self.labels is None:
+                raise
+            unit = parse_address(text, self.levels, self.fanout)  # a broker that the network file does not have
+        if len(unit) != self.levels:
+            raise InvalidAddress(f"{text!r} is a unit of {len(unit)} levels, and brokers here have {self.levels}")
+        return unit
 
     def unit_of(self, label: str) -> Unit:
         """The unit of a label path, or of numbers where there is no network file; InvalidAddress if there is none."""

@@ -3,5 +3,5 @@
 `Fleet` writes configurations, starts processes, reads what they print and restarts them; `control` is the socket by
 which a running fleet is asked for one more broker or link.
 One broker as a process is in `broker.process`; the network file is in `networks`.
-May import: supervision, logging, networks, transports, links.
+May import: supervision, logging, networks, transports, pki, links.
 """

@@ -4,5 +4,5 @@
 measures how full the way out is; `Trust` decides by certificate, name and address who may be a neighbour, and where
 brokers may be dialled.
 Order, heartbeats and suspicion are decided in `veena.core.links`; connections of clients are in `clients`.
-May import: supervision, logging, networks, transports.
+May import: supervision, logging, networks, transports, pki.
 """

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from veena.core.wire import codec as wire
@@ -84,6 +85,8 @@ class LinkEnd:
         #: What the peer said first, and whether that was judged (`trust`).
         self.hello: Hello | None = None
         self.is_judged = False
+        #: When the grant ends by which alone the peer may be a neighbour, in seconds since 1970.
+        self.granted_until = inf
         self._links = links
         self._decoder = wire.Decoder(links.codec, links.codec.max_frame, renumber=False)
         self._bytes_in = self._bytes_out = 0

@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from veena.address import format_address
 from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, LinkDown, LinkLoad, LinkRoom, LinkUp, Send
@@ -245,6 +246,7 @@ class Links:
 
     async def _dial(self, effect: Dial) -> None:
         try:
+            self._check_dial(effect)
             await self._connect([parse_url(text) for text in effect.listen], None, dialled=True)
         except NOT_REACHED as error:
             self._log.noise("broker cannot be dialled", to=format_address(effect.address), reason=str(error))
@@ -269,12 +271,20 @@ class Links:
                 if at == len(urls) - 1:
                     raise
 
+    def _check_dial(self, effect: Dial) -> None:
+        why_not = self.trust.why_not_dial(effect, time.time())
+        if why_not is not None:
+            self._refuse_dial(", ".join(effect.listen), why_not)
+
     def _check_place(self, url: Url) -> None:
         why_not = self.trust.why_not_place(url)
         if why_not is not None:
-            if self.audit is not None:
-                self.audit.note("dial refused", address=str(url), code=RefusalCode.DENIED, reason=why_not)
-            raise NotTrusted(why_not)
+            self._refuse_dial(str(url), why_not)
+
+    def _refuse_dial(self, where: str, why_not: str) -> None:
+        if self.audit is not None:
+            self.audit.note("dial refused", address=where, code=RefusalCode.DENIED, reason=why_not)
+        raise NotTrusted(why_not)
 
     def _with(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
         """One task more that ends with these links."""
@@ -353,7 +363,10 @@ class Links:
         for _, frame in frames:
             if type(frame) is Hello:
                 end.hello, end.is_judged = frame, True
-                return self.trust.why_not_greeting(end.stream, frame)
+                why_not = self.trust.why_not_greeting(end.stream, frame, time.time())
+                if why_not is None:
+                    end.granted_until = self.trust.granted_until(frame)
+                return why_not
             if type(frame) is not Goodbye and self.trust.asks_names:
                 return f"{type(frame).__name__} before a Hello: brokers of this network have a name and an address"
         return None
@@ -390,11 +403,12 @@ class Links:
 
     def judge_all(self, why_not: Callable[[Stream], str | None]) -> int:
         """End the links that would not be taken now; how many. `why_not` says why a connection must end, if so."""
-        ended = 0
+        ended, now = 0, time.time()
         for end in list(self._ends.values()):
             reason = why_not(end.stream) or self.trust.why_not(end.stream)
             if reason is None and end.hello is not None:
-                reason = self.trust.why_not_greeting(end.stream, end.hello)
+                reason = self.trust.why_not_greeting(end.stream, end.hello, now)
+                end.granted_until = inf if reason else self.trust.granted_until(end.hello)
             if reason is not None:
                 self._note_end(end, reason)
                 self._end(end, reason)
@@ -420,6 +434,8 @@ class Links:
         now = time.time()
         for end in list(self._ends.values()):
             expired = self.revoked.why_not(end.stream.certificate, now)
+            if expired is None and now >= end.granted_until:
+                expired = "the grant that this broker showed has expired: show a new one"
             if expired is not None:
                 self._note_end(end, expired)
                 self._end(end, expired)

@@ -6,5 +6,5 @@ reads for restarts and history; `schema` makes and migrates tables; `retention` 
 `audit_rows`, `audit_records` and `trace` keep what audits and `explain` need; `adverts`, `positions` and `staging`
 read and write the tables of their subjects.
 What must be written is decided in `veena.core.boundary.stored`; rows for outside readers are made in `export`.
-May import: supervision, logging, networks, transports, links, fleet.
+May import: supervision, logging, networks, transports, pki, links, fleet.
 """

@@ -76,6 +76,7 @@ INPUT_CODES: dict[type[Input], int] = {
     clients.RightsChanged: 31,
     boundary.ReadFailed: 32,
     user_shares.UserShares: 33,
+    boundary.Granted: 34,
 }
 
 #: From 128 on, so that no effect has the code of an input.
