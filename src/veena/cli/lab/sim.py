@@ -59,6 +59,9 @@ GuestsOption = Annotated[
 NarrowOption = Annotated[
     int, typer.Option("--narrow", min=0, help="How often a link takes only few bytes a second for a while.")
 ]
+BreaksOption = Annotated[
+    int, typer.Option("--breaks", min=0, help="How often a broker's core raises over a frame, and is made anew.")
+]
 
 
 @app.command()
@@ -70,12 +73,15 @@ def run(
     brokers: BrokersOption = None,
     guests: GuestsOption = 0,
     narrow: NarrowOption = 0,
+    breaks: BreaksOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one seed and judge it; exit code 1 when an invariant is broken."""
     from veena.sim.runs.run import run_seed
 
-    report = run_seed(seed, faults, _load(network), events=events, brokers=brokers, guests=guests, narrow=narrow)
+    report = run_seed(
+        seed, faults, _load(network), events=events, brokers=brokers, guests=guests, narrow=narrow, breaks=breaks
+    )
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
     else:
@@ -95,6 +101,7 @@ def soak(
     brokers: BrokersOption = None,
     guests: GuestsOption = 0,
     narrow: NarrowOption = 0,
+    breaks: BreaksOption = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -109,7 +116,7 @@ def soak(
     start = first if first is not None else (1 if seeds else int(time.time()))
     reports = soaking.soak(
         start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers,
-        guests=guests, narrow=narrow,
+        guests=guests, narrow=narrow, breaks=breaks,
     )  # fmt: skip
     totals: Counter[str] = Counter()
     broken: list[int] = []
@@ -122,6 +129,7 @@ def soak(
             totals.update({name: getattr(report, name) or 0 for name in TOTALS})
             totals["excused"] += len(report.excused)
             totals["joined"] += report.joined
+            totals["renewals"] += report.renewals
             if not report.is_sound:
                 broken.append(report.seed)
                 progress.console.print(f"seed {report.seed}: {_verdict(report)}")
@@ -129,16 +137,13 @@ def soak(
     if as_json:
         typer.echo(json.dumps({**totals, "faults": faults, "broken": broken}))
     else:
-        counts = ", ".join(f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused", "joined"))
+        counts = ", ".join(
+            f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused", "joined", "renewals")
+        )
         typer.echo(f"{totals['seeds']} seeds, faults {faults}: {len(broken)} broken {broken or ''}\n{counts}")
     if broken:
-        given = {
-            "network": network,
-            "brokers": brokers,
-            "events": events,
-            "guests": guests or None,
-            "narrow": narrow or None,
-        }
+        extra = {"guests": guests, "narrow": narrow, "breaks": breaks}
+        given = {"network": network, "brokers": brokers, "events": events} | {k: n or None for k, n in extra.items()}
         typer.echo(f"repeat with: veena sim run --seed {broken[0]} --faults {faults}{_options(given)}", err=True)
         raise typer.Exit(1)
 

@@ -82,6 +82,16 @@ def plan_narrow_links(world: World, count: int, chance: Random, times_ns: tuple[
     return found
 
 
+def plan_breaks(world: World, count: int, chance: Random, times_ns: tuple[int, int]) -> list[Fault]:
+    """Let the cores of so many brokers raise over a frame, within this time; they are made anew."""
+    found = []
+    for _ in range(count):
+        address, at_ns = chance.choice(list(world.nodes)), chance.randrange(*times_ns)
+        world.at(at_ns, lambda address=address: _do_break(world, address))  # type: ignore[misc]
+        found.append(Fault(at_ns, f"the core of {world.network.labels.label(address)} raises over a frame"))
+    return found
+
+
 def heal_everything(world: World) -> None:
     """End every fault that is not for ever: links work and lose nothing, brokers run, nothing is loaded."""
     world.options = replace(world.options, loss=0.0, duplication=0.0)
@@ -92,6 +102,7 @@ def heal_everything(world: World) -> None:
         if not link.lost and link.cut:
             world.heal(link)
     for address, node in world.nodes.items():
+        node.breaks = False
         if node.broker is None and not node.lost:
             world.start(address)
     for link in world.links:
@@ -264,6 +275,12 @@ def _do_crash(world: World, address: Address, silent: bool, for_ever: bool) -> N
     node.lost = node.lost or for_ever
     if node.broker is not None:
         world.crash(address, silent)
+
+
+def _do_break(world: World, address: Address) -> None:
+    node = world.nodes.get(address)
+    if node is not None and node.broker is not None:
+        node.breaks = True
 
 
 def _do_leave(world: World, address: Address, for_ever: bool) -> None:

@@ -25,7 +25,7 @@ from veena.sim.judges.durable import DurableJudge, patience_ns
 from veena.sim.judges.groups import GroupJudge, group_patience_ns
 from veena.sim.judges.replay import PastJudge, past_patience_ns
 from veena.sim.networks.generate import generate
-from veena.sim.runs.faults import Fault, heal_everything, plan_faults, plan_narrow_links
+from veena.sim.runs.faults import Fault, heal_everything, plan_breaks, plan_faults, plan_narrow_links
 from veena.sim.runs.newcomers import Guests
 from veena.sim.world.options import Options, draw, fork
 from veena.sim.world.routes import way
@@ -66,6 +66,8 @@ class Report:
     brokers: int
     #: Brokers that asked to be let in and were; and addresses that were given to two of them.
     joined: int
+    #: Cores that raised an exception over a frame, and were made anew.
+    renewals: int
     clashes: tuple[str, ...]
     faults: tuple[str, ...]
     steps: int
@@ -135,9 +137,10 @@ def run_seed(
     brokers: int | None = None,
     guests: int = 0,
     narrow: int = 0,
+    breaks: int = 0,
 ) -> Report:
-    """Simulate one seed; `events` and `brokers` override how many it draws, `guests` ask to be let in meanwhile, and
-    links are `narrow` for a while so often.
+    """Simulate one seed; `events` and `brokers` override how many it draws, `guests` ask to be let in meanwhile, links
+    are `narrow` for a while so often, and a core `breaks` so often.
 
     `change` alters the drawn options, `make_broker` plants a bug: both are for tests.
     """
@@ -149,7 +152,7 @@ def run_seed(
     if not network.links and (narrow or faults in {"links", "all"}):
         option, value = ("--narrow", str(narrow)) if narrow else ("--faults", faults)
         raise ConfigError(option, value, "strikes links, and this network has none", "use two brokers or more")
-    options = replace(draw(chance, faults, len(network.brokers), events), guests=guests, narrow=narrow)
+    options = replace(draw(chance, faults, len(network.brokers), events), guests=guests, narrow=narrow, breaks=breaks)
     if change is not None:
         options = change(options)
     play = Play(World(network, seed, options, make_broker=make_broker), chance)
@@ -200,6 +203,7 @@ class Play:
         self.guests = Guests(world, self.traffic, options.guests, fork(minds))
         self.plan += self.guests.plan(begin_ns, self.end_ns)
         self.plan += plan_narrow_links(world, options.narrow, fork(fork(minds)), (begin_ns, self.end_ns))
+        self.plan += plan_breaks(world, options.breaks, fork(fork(fork(minds))), (begin_ns, self.end_ns))
         self.plan.sort(key=lambda fault: fault.at_ns)
 
     def run(self) -> None:
@@ -242,6 +246,7 @@ def _report(seed: int, play: Play, broken: str | None) -> Report:
         trace_hash=world.trace_hash(),
         brokers=sum(1 for _ in world.live()),
         joined=play.guests.joined,
+        renewals=world.counters.renewals,
         clashes=tuple(play.guests.clashes),
         faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} s: {fault.what}" for fault in (*play.plan, *play.guests.fates)),
         steps=world.counters.steps,

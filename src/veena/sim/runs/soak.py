@@ -28,13 +28,15 @@ def soak(
     brokers: int | None = None,
     guests: int = 0,
     narrow: int = 0,
+    breaks: int = 0,
 ) -> Generator[Report, None, None]:
     """The reports of `seeds` seeds, or of those that begin within `seconds`; to close it breaks off what runs."""
     end = time.monotonic() + seconds if seconds else None
     given = 0
     run = partial(
-        run_seed, faults=faults, network=network, events=events, brokers=brokers, guests=guests, narrow=narrow
-    )
+        run_seed, faults=faults, network=network, events=events, brokers=brokers, guests=guests, narrow=narrow,
+        breaks=breaks,
+    )  # fmt: skip
 
     def is_more() -> bool:
         return (not seeds or given < seeds) and (end is None or time.monotonic() < end)

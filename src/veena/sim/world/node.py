@@ -28,6 +28,8 @@ class Node:
     wake_ns: int | None = None
     #: Never to come back.
     lost: bool = False
+    #: Whether its core raises over the next frame that is more than a sign of life, with the change half made.
+    breaks: bool = False
     #: When it was let into the network; None for those that were there first.
     joined_ns: int | None = None
     #: Of the network that it belongs to, where that is not the world's own.
@@ -43,3 +45,5 @@ class Counters:
     #: What brokers asked to be connected to, and how often they were.
     dials: int = 0
     dialled: int = 0
+    #: Cores that raised an exception and were made anew.
+    renewals: int = 0

@@ -73,6 +73,8 @@ class Options:
     guests: int = 0
     #: How often a link takes only few bytes a second for a while.
     narrow: int = 0
+    #: How often the core of a broker raises over a frame, and is made anew.
+    breaks: int = 0
     #: Clients that subscribe during the run, or after it, and want what was accepted since some time (`since`).
     pasts: int = 0
     #: What brokers remember for those who ask what became of an event.
