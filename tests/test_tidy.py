@@ -51,8 +51,11 @@ TOP = "(top)"
 #: may import from those before it in an order that has both. A name may be that of one module, such as `journal`.
 ROOM_LAYERS: dict[str, list[str]] = {
     "core": [
-        "wire boundary topology links messages journal interest delivery routing publishing durable sessions explain",
-        "wire boundary topology links interest membership discovery",
+        (
+            "wire boundary trust topology links messages journal interest delivery routing publishing durable sessions"
+            " explain"
+        ),
+        "wire boundary trust topology links interest membership discovery",
     ],
     "runtime": [
         "supervision logging networks transports pki links fleet store access export locator config clients broker",

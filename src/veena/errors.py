@@ -41,6 +41,8 @@ class RefusalCode(StrEnum):
     #: A frame of this sender made the broker fail, and is in its quarantine; the sender is refused for a growing time.
     #: Tell the operator of the broker; attach again later, or at another broker.
     QUARANTINED = "quarantined"
+    #: The clocks of two brokers differ by more than either believes. Set both clocks; the link comes back by itself.
+    CLOCK = "clock"
     #: No refusal: the side that ends the conversation needs nothing more from it.
     BYE = "bye"
 
@@ -80,6 +82,12 @@ class RemoteProtocolError(ProtocolError):
     def __init__(self, reason: str, reply: str | None = None) -> None:
         super().__init__(reason)
         self.reply = reason if reply is None else reply
+
+
+class ClockDiffers(RemoteProtocolError):
+    """The peer passes on what is said to be of a time that this side's clock has not nearly reached."""
+
+    code: RefusalCode = RefusalCode.CLOCK
 
 
 class OtherVersion(RemoteProtocolError):

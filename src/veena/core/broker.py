@@ -20,6 +20,7 @@ from veena.core.boundary.inputs_effects import (
     QUIET,
     Arrived,
     AskToSpeak,
+    ClockSet,
     Close,
     Effect,
     Granted,
@@ -40,6 +41,7 @@ from veena.core.boundary.tickets import Ledger
 from veena.core.delivery.match_cache import Receivers
 from veena.core.discovery.service import Discovery
 from veena.core.event_side import Events
+from veena.core.exchange import Exchange
 from veena.core.interest.service import Profiles
 from veena.core.links.claimants import Claimant, Claimants, Verdict, refused, rivals_of
 from veena.core.links.link import Link, LinkState, greeting, tell_room
@@ -51,7 +53,7 @@ from veena.core.reachability import Reach
 from veena.core.schedule import CONTROL, Schedule, Timers
 from veena.core.startup import Threshold
 from veena.core.statistics import BrokerStatistics
-from veena.core.topology.connection import check_record, establish
+from veena.core.topology.connection import establish
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.topology.network_map import NetworkMap
 from veena.core.topology.next_hops import Hops
@@ -59,21 +61,20 @@ from veena.core.wire.burst import EventBurst
 from veena.core.wire.control import (
     MAX_LISTEN,
     MAX_REASON,
-    ConnectionRecord,
-    Connections,
     Frame,
     Goodbye,
     Hello,
-    Refresh,
     Routed,
 )
 from veena.core.wire.event import EventFrame
-from veena.core.wire.interest import Have, Interest
+from veena.core.wire.interest import Have
 from veena.core.wire.membership import Contacts
 from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 
 #: Links of one broker: more than a broker of 64 neighbours a level and 8 levels has.
 MAX_LINKS = 1024
+#: Reasons for the end of a link that whoever looks after links must know of.
+_TOLD = (RefusalCode.DENIED, RefusalCode.CLOCK)
 #: 64 bits of chance for a nonce.
 Chance = Callable[[int], int]
 
@@ -91,6 +92,7 @@ class Broker:
         joined_ns: int | None = None,
         disk: Disk | None = None,
         grant: bytes = b"",
+        wall_offset_ns: int = 0,
     ) -> None:
         check_place(identity.address, settings)
         self.identity, self.settings, self._chance = identity, settings, chance
@@ -99,7 +101,11 @@ class Broker:
         self.table = ConnectionTable(self.map, settings.fanout)
         self.listen, self._grant = listen[:MAX_LISTEN], grant
         found = disk or Disk(identity)
-        self.profiles = Profiles(self.map, settings, now_ns, found.known, joined_ns is not None, identity.incarnation)
+        self.profiles = Profiles(
+            self.map, settings, now_ns, found.known, joined_ns is not None, identity.incarnation, wall_offset_ns
+        )
+        #: What is still to be done before this broker may sleep.
+        self.schedule = Schedule()
         self._links: dict[int, Link] = {}
         self._by_connection: dict[int, Link] = {}
         self.reception = Reception(
@@ -111,12 +117,16 @@ class Broker:
             self._links,
             self._by_connection,
         )
-        self.watch = Watch(
-            identity.address, self.map, self.table, self._by_connection, settings.cost_hold_ns, self._learn
-        )
         self.claimants = Claimants(settings.suspect_after_ns)
         self.contacts, self.dialler = make_contacts(
             self.map, self._by_connection, self.profiles, identity, listen, settings, grant
+        )
+        self.exchange = Exchange(
+            identity.address, settings, self.profiles, self.contacts, (self.table, self.hops),
+            (self._links, self._by_connection), self.schedule, self._refuse,
+        )  # fmt: skip
+        self.watch = Watch(
+            identity.address, self.map, self.table, self._by_connection, settings.cost_hold_ns, self.exchange.learn
         )
         self.ledger = Ledger()
         self._effects: list[Effect] = []
@@ -129,9 +139,6 @@ class Broker:
         self._next_load_check_ns = now_ns + settings.load_check_ns
         #: When to look for what is out of reach: a while after the map changed, four times within the patience.
         self._reconcile_at_ns: int | None = None
-        self._records = self._news = 0
-        #: What is still to be done before this broker may sleep.
-        self.schedule = Schedule()
         self._event_frames = self.events.frame_handlers()
         self._inputs = self._input_handlers()
         self._frames = self._frame_handlers()
@@ -148,6 +155,7 @@ class Broker:
             StoreFailed: lambda given, now: self.ledger.failed(given.ticket, given.reason, now),
             AskToSpeak: lambda given, now: self._attend(self.reception.ask_to_speak(given, now), now),
             Granted: self._granted,
+            ClockSet: self.exchange.clock_set,
             Merged: lambda given, now: self._attend(self.reception.merged(given, now), now),
             **self.events.input_handlers(),
             **self.discovery.input_handlers(self.events.sessions.client),
@@ -156,12 +164,9 @@ class Broker:
     def _frame_handlers(self) -> dict[type[Frame], Callable[..., None]]:
         return {
             Hello: self._on_hello,
-            Connections: self._on_connections,
             Goodbye: self._on_goodbye,
             Routed: self._on_routed,
-            Refresh: self._on_refresh,
-            Interest: lambda link, frame, now: self.profiles.handle(frame, link.number, link.level, now),
-            Have: self._on_have,
+            **self.exchange.frame_handlers(),
             Contacts: self.contacts.handle,
             **self.profiles.beyond.frame_handlers(),
             **self._event_frames,
@@ -207,6 +212,7 @@ class Broker:
         self.table.has_forgotten = self.profiles.reconcile(now_ns) or self.table.has_forgotten
         self.table.expire(now_ns - self.settings.tombstone_ns)
         self._attend(self.reception.tick(now_ns), now_ns)
+        self.exchange.tick(now_ns)
         self.profiles.tick(now_ns)
         self.events.tick(now_ns)
         self.contacts.tick(now_ns)
@@ -238,7 +244,7 @@ class Broker:
         expiry = self.table.next_expiry(self.settings.tombstone_ns)
         parts = (
             self.claimants, self.reception.membership, self.profiles, self.events, self.contacts, self.dialler,
-            self.discovery,
+            self.discovery, self.exchange,
         )  # fmt: skip
         due += [time for time in (expiry, *(part.next_wakeup() for part in parts)) if time is not None]
         return min(due, default=None)
@@ -254,8 +260,8 @@ class Broker:
             self.hops.statistics(),
             self.profiles.statistics(),
             *self.events.statistics(),
-            self._records,
-            self._news,
+            self.exchange.records,
+            self.exchange.news,
             self.discovery.statistics(),
         )
 
@@ -271,6 +277,7 @@ class Broker:
         self.dialler.check()
         self.discovery.check()
         self.claimants.check(self._links)
+        self.exchange.check()
         for number, link in self._links.items():
             assert link.number == number
             link.check()
@@ -350,6 +357,8 @@ class Broker:
             self.events.arrived(link, number, ready, now_ns)
             return
         assert isinstance(ready, Frame)
+        if self.exchange.holds_back(link, ready):
+            return
         handler = self._frames.get(type(ready))
         if type(ready) in self._event_frames:
             schedule.events_passed()
@@ -365,7 +374,7 @@ class Broker:
     def _refuse(self, link: Link, error: VeenaError, now_ns: int) -> None:
         """A peer sent what it must not: it is told so, and its link is over."""
         reason = error.reply if isinstance(error, RemoteProtocolError) else str(error)
-        self._close(link, reason, now_ns, error.code if error.code is RefusalCode.DENIED else None)
+        self._close(link, reason, now_ns, error.code if error.code in _TOLD else None)
 
     # --- frames ---
 
@@ -381,9 +390,9 @@ class Broker:
         self.events.opened(link, now_ns)
         self.reception.membership.claim(hello.name, link.level, now_ns)
         self.hops.invalidate(link.level)  # others may have told of this connection before its Hello came
-        self._learn(establish(self.identity.address, hello.address, link.level, link.connection), None, now_ns)
+        self.exchange.learn(establish(self.identity.address, hello.address, link.level, link.connection), None, now_ns)
         self.watch.announce_cost(link, now_ns)
-        self._tell_everything(link, now_ns)
+        self.exchange.tell_everything(link, now_ns)
         self.profiles.beyond.opened(link, now_ns)
 
     def _review_claimants(self, now_ns: int) -> None:
@@ -409,35 +418,6 @@ class Broker:
         except VeenaError as error:
             self._refuse(link, error, now_ns)
 
-    def _on_refresh(self, link: Link, frame: Refresh, now_ns: int) -> None:
-        # What has changed since it was told everything it has heard anyway.
-        if now_ns >= link.refreshed_ns + self.settings.heartbeat_ns:
-            link.refreshed_ns = now_ns
-            self._tell_everything(link, now_ns)
-
-    def _on_have(self, link: Link, frame: Have, now_ns: int) -> None:
-        # All links of a cluster bring the same claims, so most are no news.
-        self.schedule.receipt_came(self.profiles.handle_claims(frame, link.number, link.level, now_ns))
-
-    def _tell_everything(self, link: Link, now_ns: int) -> None:
-        self.contacts.tell_everything(link, now_ns)
-        # Wants before connections: a unit is never in reach with less than it wants.
-        link.tell(self.profiles.frames(self.profiles.everything(now_ns), link.level), now_ns)
-        link.tell(self.table.frames(self.table.everything(), link.level, link.connection, True), now_ns)
-
-    def _on_connections(self, link: Link, frame: Connections, now_ns: int) -> None:
-        for record in frame.records:
-            if record.level < link.level:
-                raise RemoteProtocolError(
-                    f"connection {record.id:x} of level {record.level} must not cross a link of level {link.level}"
-                )
-            check_record(record, self.identity.address, self.settings.fanout)
-        self._records += len(frame.records)
-        for record in frame.records:  # only now: a frame is taken whole or not at all
-            self._learn(record, link.number, now_ns)
-        if frame.complete:
-            self.profiles.snapshot_taken(link.level)
-
     def _on_goodbye(self, link: Link, frame: Goodbye, now_ns: int) -> None:
         self._effects.append(Close(link.number, f"the peer said goodbye: {frame.reason}"))
         self._drop(link, now_ns)
@@ -454,12 +434,6 @@ class Broker:
                 self._close(link, "this broker has a new address: connect again", now_ns)
         self._effects += effects
 
-    def _learn(self, record: ConnectionRecord, source: int | None, now_ns: int) -> None:
-        self.schedule.control_changed()
-        level = self.table.learn(record, source, now_ns)
-        if level is not None:
-            self.hops.invalidate(level)
-
     def _close(self, link: Link, reason: str, now_ns: int, why: RefusalCode | None = None) -> None:
         """Give up a link: tell the peer why, and everybody else that the connection is over."""
         if link.state is not LinkState.CLOSED:
@@ -471,6 +445,7 @@ class Broker:
     def _drop(self, link: Link, now_ns: int) -> None:
         link.state = LinkState.CLOSED
         self.schedule.control_changed()
+        self.exchange.closed(link)
         self.claimants.leave(link)
         del self._links[link.number]
         if link.connection is not None and self._by_connection.pop(link.connection, None) is not None:
@@ -517,11 +492,10 @@ class Broker:
             self._close(blocked, str(blocked.blocked), now_ns)
         if self.claimants:
             self._review_claimants(now_ns)
-        self._pass_on_wants(now_ns)  # before the connections that bring their units into reach
+        self.exchange.pass_on_wants(now_ns)  # before the connections that bring their units into reach
         news = self.table.take_news()
         while news:
-            self._news += len(news)
-            self._pass_on(news, now_ns)
+            self.exchange.pass_on(news, now_ns)
             for record, _ in news:
                 link = self._by_connection.get(record.id)
                 if link is not None and (not record.up or self.watch.is_forged(link, record)):
@@ -540,14 +514,3 @@ class Broker:
         self._effects += self._reach.report(now_ns)
         if self._reconcile_at_ns is None and self.table.needs_reconciling():
             self._reconcile_at_ns = now_ns + self.settings.reconcile_ns // 4
-
-    def _pass_on(self, news: list[tuple[ConnectionRecord, int | None]], now_ns: int) -> None:
-        for link in list(self._by_connection.values()):
-            told = (record for record, source in news if source != link.number)
-            link.tell(self.table.frames(told, link.level, link.connection), now_ns)
-
-    def _pass_on_wants(self, now_ns: int) -> None:
-        news = self.profiles.news()
-        for link in list(self._by_connection.values()) if news else ():
-            told = (item for item, source in news if source != link.number)
-            link.tell(self.profiles.frames(told, link.level), now_ns)

@@ -381,7 +381,7 @@ def test_numbers_rise_through_all_lives_of_a_speaker() -> None:
         one = Profiles(network, Settings(), 0, incarnation=life)
         one.tick(SECOND_NS)
         numbers.append(one.table.marks(HOST)[HOST])
-    assert numbers[0][1] == numbers[1][1] == 1, "both lives begin with the first epoch"
+    assert numbers[0][1] == numbers[1][1] == 1000, "both lives begin at the same time of the wall"
     assert numbers[0] < numbers[1]
 
 
@@ -391,7 +391,7 @@ def profiles() -> Profiles:
 
 @pytest.mark.parametrize(
     "version",
-    [(MAX_COUNT + 1, MATE, 1), (1, MATE, MAX_COUNT + 1), ((1 << 48) + 3, MATE, 1), (1, HOST, 1), (1, (0,), 1)],
+    [(MAX_COUNT + 1, MATE, 1), (1, MATE, MAX_COUNT + 1), (1, HOST, 1), (1, (0,), 1)],
 )
 def test_versions_that_nobody_can_have_told_are_refused(version: tuple[int, Address, int]) -> None:
     """A hostile epoch must not drive the next speaker's beyond what can be encoded."""
@@ -414,7 +414,6 @@ def claim(serial: int, *marks: Mark, who: Unit = MATE, teller: Address = MATE, a
         claim(1, who=(0, 1, 0)),
         claim(1, teller=HOST),
         claim(MAX_COUNT + 1),
-        claim((1 << 48) + 2),
         claim(2, Mark((0, 0, 1, 0), (1, (0, 0, 1, 0), 1))),
         claim(2, Mark((0, 1), (1, HOST, 1))),
         claim(2, Mark((0, 1), (MAX_COUNT + 1, (0, 1, 0, 0), 1))),

@@ -124,11 +124,13 @@ class SlowNews(Broker):
         super().__init__(*arguments, **named)
         self.is_holding = False
         self.held: list[tuple[ConnectionRecord, int | None]] = []
+        self.pass_on = self.exchange.pass_on
+        self.exchange.pass_on = self.hold  # type: ignore[method-assign]
 
-    def _pass_on(self, news: list[tuple[ConnectionRecord, int | None]], now_ns: int) -> None:
+    def hold(self, news: list[tuple[ConnectionRecord, int | None]], now_ns: int) -> None:
         self.held += news
         if not self.is_holding:
-            super()._pass_on(self.held, now_ns)
+            self.pass_on(self.held, now_ns)
             self.held = []
 
 
@@ -144,7 +146,7 @@ def let_news_go(stage: Stage, *names: str) -> None:
         broker = stage.broker(name)
         assert isinstance(broker, SlowNews)
         broker.is_holding = False
-        broker._pass_on([], stage.world.now_ns)
+        broker.hold([], stage.world.now_ns)
         stage.world.give(stage.addresses[name], LinkLoad(0, 0.0))  # an input about nothing: what waits goes out
 
 

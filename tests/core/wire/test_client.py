@@ -144,7 +144,7 @@ def test_the_words_of_the_codes_stay() -> None:
     """They are on the wire, in JSON and in programs of users."""
     assert [str(code) for code in RefusalCode] == [
         "denied", "invalid", "limit", "busy", "starting", "store", "moved", "unwanted", "expired", "protocol", "slow",
-        "closing", "quarantined", "bye",
+        "closing", "quarantined", "clock", "bye",
     ]  # fmt: skip
 
 

@@ -157,6 +157,9 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
         "clients": told["clients"]["clients"],
         "subscriptions": broker["profiles"]["subscriptions"],
         "over_quota": broker["profiles"].get("over_quota", 0),
+        "lies": broker["profiles"].get("lies", 0),
+        "early": broker["profiles"].get("early", 0),
+        "clock_ahead_s": broker["profiles"].get("clock_ahead_s", 0),
         "durable": broker["durables"]["durables"],
         "kept": broker["durables"].get("users", []),
         "profiles": broker["profiles"]["rows"],
@@ -262,6 +265,12 @@ def _say_troubles(rows: list[dict[str, Any]]) -> None:
         if row.get("renewed"):
             told = f"core made anew: {row['renewed']}, last after {row['last_renewal']}; see `veena broker quarantine`"
             print(f"{row['address']}: {told}", file=sys.stderr)
+        if row.get("early"):
+            told = f"{row['early']} frames, the last from {row['clock_ahead_s']} s ahead of this broker's clock"
+            print(f"{row['address']}: the clocks of brokers differ: {told}; set all of them (NTP)", file=sys.stderr)
+        if row.get("lies"):
+            told = f"others have spoken in the name of this broker or its units {row['lies']} times"
+            print(f"{row['address']}: {told}; see docs/OPERATIONS.md, Clocks and lies", file=sys.stderr)
 
 
 def _drawn(console: Console, rows: list[dict[str, Any]], rates: dict[str, dict[str, float]]) -> Group:

@@ -83,6 +83,13 @@ class LinkRoom:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockSet:
+    """The wall clock shows so much more than the time that the core is given: it was set, or has drifted."""
+
+    offset_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """The disk has it, synced."""
 
@@ -267,6 +274,7 @@ Input = (
     | AskToSpeak
     | Granted
     | Merged
+    | ClockSet
     | ClientInput
     | Publish
     | PublishBatch

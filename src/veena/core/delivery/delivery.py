@@ -27,6 +27,7 @@ unless it is marked as late; and none is handed an event under two ids.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -302,6 +303,28 @@ class Ends:
         if self._records.is_on:
             self._records.note(frame, What.HAD, now_ns)
         return Outcome.WAITS if self._event_side.must_wait(flight) else Outcome.HAD
+
+    def hand_missed(self, flight: Flight, had_begun: Callable[[int, int], bool], now_ns: int) -> bool:
+        """Hand an event out of its origin's log to the subscriptions that were there and never got it, marked as late;
+        whether there are any. It may still come by itself: so the place of its stream stays where it is."""
+        frame = flight.frame
+        stream, place = (frame.publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
+        if not self._is_late(stream, place) or (stream, place) in self._skips:
+            return False
+        decision = self._decisions.of(frame, frame.origin, now_ns)
+        found = self._decisions.receivers(decision, frame.origin_address or self._host)
+        receivers = {
+            session: begun
+            for session, numbers in found.items()
+            if session != BROKER_ITSELF and (begun := [each for each in numbers if had_begun(session, each)])
+        }
+        if not receivers:
+            return False
+        self._late += 1
+        self._remember(stream, place, ())
+        before = self._delivered
+        self._hand_over(flight, frame.late_copy(), stream, place, receivers, now_ns)
+        return self._delivered > before
 
     def _is_new(self, stream: Stream, place: Place) -> bool:
         last = self._had.get(stream)

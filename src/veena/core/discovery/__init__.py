@@ -5,5 +5,5 @@ gathers partial answers for the asker. `home_registry` keeps the advertisements 
 leases; `controller` gathers those of a whole unit; `orphaned` keeps what an absent broker left; `persistence` says
 what is on disk. `service` puts the parts together.
 Subscriptions of clients are in `interest`; the frames are in `wire.discovery`.
-May import: wire, boundary, topology, links, interest, membership.
+May import: wire, boundary, trust, topology, links, interest, membership.
 """

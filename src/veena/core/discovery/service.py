@@ -48,8 +48,8 @@ from veena.core.discovery.persistence import AdvertKeeper
 from veena.core.discovery.query import AdvertQuery, Choice
 from veena.core.discovery.store import AdvertStore
 from veena.core.interest.service import Profiles
-from veena.core.interest.speaker import first_number
 from veena.core.membership.service import Reception
+from veena.core.trust.epochs import first_number
 from veena.core.wire.control import Frame
 from veena.core.wire.discovery import (
     MAX_ANSWER_PAGES,

@@ -6,5 +6,5 @@ decide what a unit tells others; `digest` and `split_digests` shorten it. Inward
 `receipts` and `receipt_sender` gather who has heard it; `activation` says how far a subscription is active.
 `gateway_export` and `gateway_filter` do this at links between larger units. `recipient_engine` finds clients that an
 event names; `eligibility` checks their devices; `constraint` is one stored constraint; `service` joins the parts.
-May import: wire, boundary, topology, links, messages, journal.
+May import: wire, boundary, trust, topology, links, messages, journal.
 """

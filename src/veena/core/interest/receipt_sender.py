@@ -23,10 +23,10 @@ from veena.address import Address, Unit
 from veena.core.boundary.settings import Settings
 from veena.core.interest.digest import DIGEST_LEVEL
 from veena.core.interest.leases import Leases
-from veena.core.interest.receipts import Claims, Marks, least
-from veena.core.interest.speaker import first_number
+from veena.core.interest.receipts import Claims, Marks, is_news, least
 from veena.core.interest.table import InterestTable
 from veena.core.topology.network_map import NetworkMap
+from veena.core.trust.epochs import first_number
 from veena.core.wire.interest import MAX_COUNT, MAX_MARKS, Claim, Mark, Version
 
 
@@ -68,12 +68,25 @@ class Claimant:
         #: Offices of an earlier life: others wait for their holder.
         self._vacant: dict[int, None] = {}
         self._seen = (-1, -1)
+        #: Claims in the host's name that it did not make.
+        self.forged = 0
         self._release_ns: int | None = None
         claims.on_change = self._changed
 
     def heard_own(self, claim: Claim, now_ns: int) -> None:
-        """What an earlier life of the host claimed: where it speaks no longer, others would wait for it in vain."""
+        """What an earlier life of the host claimed: where it speaks no longer, others would wait for it in vain. Or
+        what somebody else claimed in its name: it counts on from there, and claims anew what is true."""
         level = self._map.level(claim.who)
+        told, last = self._claims.record(claim.who, self._map.host), self._serials[level]
+        is_own = claim.serial < last or (claim.serial == last and told is not None and not is_news(claim, told.marks))
+        if not is_own and told is not None:
+            self.forged += 1
+            self._serials[level] = max(last, claim.serial)
+            office = self._offices.get(level)
+            if office is not None:
+                office.has_claimed, office.due_ns = False, now_ns
+            return
+        self._serials[level] = max(last, claim.serial)
         if self._claims.record(claim.who, self._map.host) is None and level not in self._offices and not claim.last:
             self._vacant[level] = None
             self._claims.learn(claim, None, now_ns)

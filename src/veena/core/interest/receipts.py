@@ -36,8 +36,6 @@ from veena.errors import RemoteProtocolError
 MAX_TELLERS = 64
 #: Marks in one frame: about 150 KiB.
 MAX_FRAME_MARKS = 4 * MAX_MARKS
-#: Counters jump at most so far: nobody tells that often, or is started so often, in the time that others remember.
-MAX_JUMP = 1 << 48
 
 #: By unit and speaker, how far that speaker was heard.
 Marks = dict[Unit, dict[Address, Pair]]
@@ -76,8 +74,7 @@ class Claims:
             raise RemoteProtocolError(f"{name} must not be told to {format_address(host)}")
         if len(claim.teller) != len(host) or claim.teller[:size] != claim.who:
             raise RemoteProtocolError(f"{name} is told by {format_address(claim.teller)}, who is not in it")
-        known = self.record(claim.who, claim.teller)
-        if claim.serial > MAX_COUNT or (known is not None and claim.serial > known.serial + MAX_JUMP):
+        if claim.serial > MAX_COUNT:
             raise RemoteProtocolError(f"{name} has the serial {claim.serial}: count on from the last one")
         for mark in claim.marks:
             end = len(mark.unit)
@@ -94,7 +91,7 @@ class Claims:
             if claim.last or not self._has_room(records, now_ns):
                 return  # passing on what nobody keeps would go round for ever
             known = records[claim.teller] = Record(claim.serial, heard_ns)
-        elif claim.serial < known.serial or (claim.serial == known.serial and not _is_news(claim, known.marks)):
+        elif claim.serial < known.serial or (claim.serial == known.serial and not is_news(claim, known.marks)):
             return
         elif claim.complete and claim.serial > known.serial:
             known.marks = {}
@@ -244,7 +241,8 @@ def least(all_marks: list[Marks]) -> Marks:
     return found
 
 
-def _is_news(claim: Claim, marks: Marks) -> bool:
+def is_news(claim: Claim, marks: Marks) -> bool:
+    """Whether a claim says anything that these marks do not."""
     return any(marks.get(mark.unit, {}).get(mark.version[1], _NOTHING) != pair_of(mark.version) for mark in claim.marks)
 
 

@@ -21,7 +21,7 @@ from veena.core.boundary.inputs_effects import (
     Unsubscribe,
 )
 from veena.core.boundary.session_id import is_brokers, is_clients
-from veena.core.boundary.settings import Settings
+from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.interest.activation import Acknowledgements
 from veena.core.interest.constraint import Want, former_want, unreadable, want_of
 from veena.core.interest.digest import DIGEST_LEVEL, check_parts, size_of
@@ -30,7 +30,7 @@ from veena.core.interest.interest_map import InterestMap
 from veena.core.interest.leases import Leases
 from veena.core.interest.quota import Quota
 from veena.core.interest.receipt_sender import Claimant
-from veena.core.interest.receipts import MAX_JUMP, Claims, check_version, have_frames
+from veena.core.interest.receipts import Claims, check_version, have_frames
 from veena.core.interest.speaker import Speakers
 from veena.core.interest.split_digests import Superseded
 from veena.core.interest.subscriptions import REACH, Clients
@@ -38,6 +38,8 @@ from veena.core.interest.table import InterestTable, frames, mark_key
 from veena.core.journal import Records
 from veena.core.messages.addresses import INTERNAL
 from veena.core.topology.network_map import NetworkMap
+from veena.core.trust.contradictions import Contradictions
+from veena.core.trust.epochs import Epochs, first_number
 from veena.core.wire.control import Frame
 from veena.core.wire.interest import STANDING, Claim, Digest, Have, Interest, Row, Version
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
@@ -62,6 +64,11 @@ class ProfileStatistics:
     #: The wants told of the broker, its cluster and its super-cluster, and the subscriptions that a quota refused.
     climbing: tuple[int, ...] = ()
     over_quota: int = 0
+    #: What others said of the host's own units that its speakers did not say.
+    lies: int = 0
+    #: Frames from ahead of this broker's clock that had to wait or cost their link; how far the last was, in seconds.
+    early: int = 0
+    clock_ahead_s: int = 0
 
 
 class Profiles:
@@ -75,8 +82,13 @@ class Profiles:
         known: tuple[Unit, ...] = (),
         is_newcomer: bool = False,
         incarnation: int = 1,
+        wall_offset_ns: int = 0,
     ) -> None:
         self._map = network
+        self.epochs = Epochs(wall_offset_ns)
+        self.contradictions = Contradictions(settings)
+        #: Earlier lives told under lower numbers than this one, and in epochs before this one.
+        self._begins = (first_number(incarnation), self.epochs.epoch(0, now_ns))
         self._settings = settings
         self.records = Records(network.host, settings, now_ns)
         self.table = InterestTable(network.host)
@@ -92,8 +104,9 @@ class Profiles:
         self.claims = Claims(network, self.leases)
         self.superseded = Superseded(self.claims)
         self.speakers = Speakers(
-            network, self.table, settings.batch_ns, now_ns, self.leases.knows_all, self.claims.is_apart, incarnation
-        )
+            network, self.table, settings.batch_ns, now_ns, self.leases.knows_all, self.claims.is_apart, incarnation,
+            self.epochs,
+        )  # fmt: skip
         self.quota = Quota(network, settings, self.table, self.speakers)
         self.claimant = Claimant(
             network, self.table, self.leases, self.claims, settings, self.beyond.is_settled, incarnation
@@ -135,6 +148,8 @@ class Profiles:
         )
         self._count(want, True, now_ns)
         self.acknowledgements.add(given.session, given.subscription, want, self._is_first(want))
+        if not was_accepted:
+            self.contradictions.subscribed(given.session, given.subscription, now_ns)
         return want
 
     def _client(self, given: ClientInput, now_ns: int) -> Want | None:
@@ -254,9 +269,6 @@ class Profiles:
 
     def _check_version(self, unit: Unit, version: Version) -> None:
         check_version(unit, version, self._map.levels)
-        latest = self.table.latest(unit)
-        if latest is not None and version[0] > latest[0] + MAX_JUMP:
-            raise RemoteProtocolError(f"wants of {unit} in epoch {version[0]}: count on from {latest[0]}")
 
     def handle_claims(self, frame: Have, link: int, level: int, now_ns: int) -> bool:
         """Who has heard what; whether anything of it is news."""
@@ -274,6 +286,30 @@ class Profiles:
                 self.claims.learn(claim, link, now_ns)
         return self.claims.changes != before
 
+    def clock_set(self, offset_ns: int, now_ns: int) -> bool:
+        """The wall clock shows so much more than `now_ns`. Forget what is from ahead of it; whether there was any."""
+        self.epochs.offset_ns = offset_ns
+        early = [
+            unit
+            for unit in self.table.units()
+            if (latest := self.table.latest(unit)) is not None and not self.epochs.is_credible(latest, now_ns)
+        ]
+        for unit in early:
+            self._forget_wants(unit, now_ns)
+        if early:
+            self.speakers.start_again(now_ns)
+        return bool(early)
+
+    def _forget_wants(self, unit: Unit, now_ns: int) -> None:
+        for row in self.table.forget(unit):
+            self.acknowledgements.heard(row, None)
+            self.interest.heard(row, None)
+            self.speakers.heard(row, None, now_ns)
+            self.quota.heard(row, None)
+            self.beyond.heard(row, None)
+        self.interest.forget(unit)
+        self.superseded.forget(unit)
+
     def is_ready(self, now_ns: int) -> bool:
         """Whether what others told is complete, as far as the neighbours know it: events can be accepted."""
         return self.is_told and self.leases.has_met_all(now_ns)
@@ -286,6 +322,8 @@ class Profiles:
     def _learn(self, row: Row, source: int | None, now_ns: int) -> None:
         news = self.table.learn(row, source, now_ns)
         if news is not None:
+            if source is not None and row.unit == self._map.host[: len(row.unit)]:
+                self._heard_own(row.unit, row.version, self._is_taken_back(*news), now_ns)
             self.leases.note(row.unit, now_ns)
             self._note_speaker(row.unit, row.version, now_ns)
             self.acknowledgements.heard(*news)
@@ -294,6 +332,25 @@ class Profiles:
             self.quota.heard(*news)
             self.beyond.heard(*news)
 
+    def _is_taken_back(self, before: Row | None, after: Row) -> bool:
+        """Whether a row takes back what an office of the host has to tell."""
+        return not after.wanted and self.table.own.is_due(after.key, self._map.level(after.unit))
+
+    def _heard_own(self, unit: Unit, version: Version, contradicts: bool, now_ns: int) -> None:
+        """Somebody else told something of a unit of the host's own: see whether it is a lie."""
+        level, (number, epoch) = self._map.level(unit), self._begins
+        if version[1] == self._map.host:
+            self.speakers.numbers.passed(version[2])
+            is_lie = version[2] > number or version[0] > epoch
+        else:
+            is_lie = (
+                contradicts
+                and level in self.speakers.levels()
+                and self.speakers.is_settled(self._settings.lease_ns, now_ns)
+            )
+        if is_lie:
+            self.contradictions.heard(level, now_ns)
+
     def _note_speaker(self, unit: Unit, version: Version, now_ns: int) -> None:
         if version[1] != self._map.host and unit == self._map.host[: len(unit)]:
             self.leases.heard_of_others(self._map.level(unit), now_ns)
@@ -301,6 +358,8 @@ class Profiles:
     def _learn_digest(self, digest: Digest, source: int | None, now_ns: int) -> None:
         before = self.table.digest(digest.unit)
         if self.table.learn_digest(digest, source):
+            if source is not None and digest.unit == self._map.host[: len(digest.unit)]:
+                self._heard_own(digest.unit, digest.version, before is None or before.parts != digest.parts, now_ns)
             kept = self.table.digest(digest.unit) or digest
             self.leases.note(kept.unit, now_ns)
             self._note_speaker(digest.unit, digest.version, now_ns)
@@ -339,15 +398,8 @@ class Profiles:
         self.leases.sync(now_ns)
         gone = self.leases.gone_since(now_ns - self._settings.forget_wants_ns)
         for unit in gone:
-            for row in self.table.forget(unit):
-                self.acknowledgements.heard(row, None)
-                self.interest.heard(row, None)
-                self.speakers.heard(row, None, now_ns)
-                self.quota.heard(row, None)
-                self.beyond.heard(row, None)
-            self.interest.forget(unit)
+            self._forget_wants(unit, now_ns)
             self.claims.forget(unit)
-            self.superseded.forget(unit)
             self.leases.forget(unit)
         return bool(gone)
 
@@ -400,6 +452,9 @@ class Profiles:
             tuple(self.speakers.told()),
             self.quota.climbing(),
             self.quota.refused,
+            self.contradictions.count + self.claimant.forged,
+            self.epochs.early,
+            self.epochs.ahead_ns // SECOND_NS,
         )
 
     def check(self) -> None:
@@ -413,3 +468,4 @@ class Profiles:
         self.acknowledgements.check()
         self.beyond.check()
         self.records.check()
+        self.contradictions.check()

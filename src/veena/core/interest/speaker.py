@@ -30,6 +30,7 @@ from veena.core.interest.digest import DIGEST_LEVEL, fitted, make_parts, merge_d
 from veena.core.interest.table import InterestTable, Pair, mark_key, pair_of
 from veena.core.topology.controllers import controllers
 from veena.core.topology.network_map import NetworkMap
+from veena.core.trust.epochs import Epochs, first_number
 from veena.core.wire.interest import MAX_COUNT, STANDING, Digest, DigestPart, Row, Version
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
@@ -47,9 +48,19 @@ MAX_SURPLUS = 16
 MAX_STALE_NS = 60 * SECOND_NS
 
 
-def first_number(incarnation: int) -> int:
-    """What a broker counts from in one of its lives: above all that it counted in those before."""
-    return min(incarnation << 32, MAX_COUNT)
+class Numbers:
+    """The numbers of a broker's versions: one row for all its offices, so that it outlives each."""
+
+    def __init__(self, incarnation: int) -> None:
+        self.last = first_number(incarnation)
+
+    def next(self) -> int:
+        self.last = min(self.last + 1, MAX_COUNT)
+        return self.last
+
+    def passed(self, number: int) -> None:
+        """Somebody used this number in the host's name: it counts on from there."""
+        self.last = max(self.last, number)
 
 
 class Speaker:
@@ -63,7 +74,8 @@ class Speaker:
         interval_ns: int,
         knows_all: Callable[[int, int], bool],
         is_apart: Callable[[Unit, int], bool],
-        next_number: Callable[[], int],
+        numbers: Numbers,
+        epochs: Epochs,
     ) -> None:
         self.level = level
         self.unit: Unit = network.own(level)
@@ -85,7 +97,8 @@ class Speaker:
         self._interval_ns = interval_ns
         self._knows_all = knows_all
         self._is_apart = is_apart
-        self._next_number = next_number
+        self._numbers = numbers
+        self._epochs = epochs
         self._epoch = 0
         self._number = 0
         self.due_ns: int | None = None
@@ -138,6 +151,11 @@ class Speaker:
                 del self._others[next(iter(self._others))]
         self.stir(now_ns)
 
+    def start_again(self, now_ns: int) -> None:
+        """Tell in an epoch of today from now on."""
+        self._epoch = 0
+        self.stir(now_ns)
+
     def stir(self, now_ns: int) -> None:
         """Something may have to be told, when the interval is over."""
         due_ns = now_ns + self._interval_ns
@@ -155,12 +173,12 @@ class Speaker:
             self.stir(now_ns)
         if self.level >= DIGEST_LEVEL:
             return list(self._digest(sure, now_ns))
-        rows = self._rows(sure, certain)
+        rows = self._rows(sure, certain, now_ns)
         if len(rows) >= MAX_BATCH:
             self.due_ns = now_ns  # there may be more
         return list(rows)
 
-    def _rows(self, sure: bool, certain: bool) -> list[Row]:
+    def _rows(self, sure: bool, certain: bool, now_ns: int) -> list[Row]:
         """What is told now, with a mark behind it when that is all."""
         own = self._table.own
         self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
@@ -172,7 +190,7 @@ class Speaker:
             self._gone.pop(want.key, None)
         rows: list[Row] = []
         if more or less:
-            version = self._version()  # one for all: what was told together is kept as such
+            version = self._version(now_ns)  # one for all: what was told together is kept as such
             # First what is wanted in addition, then what no longer is: at no time less than the truth.
             rows += [Row(self.unit, w.key, version, True, w.kind, w.payload, w.scope) for w in more]
             rows += [Row(self.unit, w.key, version, False, w.kind, b"", w.scope) for w in less]
@@ -180,7 +198,7 @@ class Speaker:
                 return rows
         unmarked = rows or self._is_unmarked(self._host)
         if sure and (unmarked or not self._table.has_spoken(self.unit)):
-            rows.append(Row(self.unit, mark_key(self._host), self._version(), True, STANDING, b"", 0))
+            rows.append(Row(self.unit, mark_key(self._host), self._version(now_ns), True, STANDING, b"", 0))
         return rows
 
     def _orphans(self) -> list[Want]:
@@ -221,7 +239,7 @@ class Speaker:
         its name under a number that it has not reached."""
         if not self._is_unmarked(speaker):
             return False
-        return speaker != self._host or self._table.tellers(self.unit)[speaker][0] > self._next_number()
+        return speaker != self._host or self._table.tellers(self.unit)[speaker][0] > self._numbers.last
 
     def _is_beyond_mark(self, version: Version) -> bool:
         return self._table.marks(self.unit).get(version[1], (0, 0)) < pair_of(version)
@@ -249,7 +267,7 @@ class Speaker:
         renewed, self._renewed = self._renewed, {}
         if known is not None and known.parts == parts and (not renewed or self._reaches(known.version[1])):
             return []
-        return [Digest(self.unit, self._version(), parts)]
+        return [Digest(self.unit, self._version(now_ns), parts)]
 
     def _parts(self, now_ns: int) -> list[DigestPart]:
         if self.level == DIGEST_LEVEL:
@@ -278,13 +296,13 @@ class Speaker:
     def _stale_ns(self) -> int:
         return self._precise_ns + MAX_STALE_NS
 
-    def _version(self) -> Version:
+    def _version(self, now_ns: int) -> Version:
         latest = self._table.latest(self.unit)
         if latest is not None and latest > (self._epoch, self._host, self._number):
-            self._epoch = min(max(latest[0], self._epoch) + 1, MAX_COUNT)
+            self._epoch = min(self._epochs.epoch(max(latest[0], self._epoch), now_ns), MAX_COUNT)
         elif latest is None and not self._epoch:
-            self._epoch = 1
-        self._number = self._next_number()
+            self._epoch = self._epochs.epoch(0, now_ns)
+        self._number = self._numbers.next()
         return (self._epoch, self._host, self._number)
 
 
@@ -300,10 +318,13 @@ class Speakers:
         knows_all: Callable[[int, int], bool],
         is_apart: Callable[[Unit, int], bool],
         incarnation: int,
+        epochs: Epochs,
     ) -> None:
         self._map = network
-        #: The last number of a version: one row of numbers for all offices, so that it outlives each.
-        self._number = first_number(incarnation)
+        self.numbers = Numbers(incarnation)
+        self._epochs = epochs
+        #: When the map changed last, and offices with it.
+        self._elected_ns = now_ns
         self._knows_all = knows_all
         self._is_apart = is_apart
         self._table = table
@@ -315,11 +336,9 @@ class Speakers:
         interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
         if level <= DIGEST_LEVEL:
             self._table.own.open(level)
-        return Speaker(self._map, self._table, level, interval, self._knows_all, self._is_apart, self._next_number)
-
-    def _next_number(self) -> int:
-        self._number = min(self._number + 1, MAX_COUNT)
-        return self._number
+        return Speaker(
+            self._map, self._table, level, interval, self._knows_all, self._is_apart, self.numbers, self._epochs
+        )
 
     @property
     def own(self) -> Speaker:
@@ -333,6 +352,15 @@ class Speakers:
     def levels(self) -> list[int]:
         return list(self._speaking)
 
+    def start_again(self, now_ns: int) -> None:
+        """The clock was set back: what was told in epochs from ahead of it has to be told anew."""
+        for speaker in self._speaking.values():
+            speaker.start_again(now_ns)
+
+    def is_settled(self, lease_ns: int, now_ns: int) -> bool:
+        """Whether offices have not changed hands for a lease: nobody has business in another one's."""
+        return now_ns >= self._elected_ns + lease_ns
+
     def told(self) -> list[int]:
         """How many wants each of these units tells: the widest of all that are in it."""
         return [len(speaker.wants.told) for speaker in self._speaking.values()]
@@ -340,6 +368,7 @@ class Speakers:
     def elect(self, now_ns: int) -> None:
         """The map changed: take offices that are the host's now, leave those that are not, and look at what others
         told who are in reach again."""
+        self._elected_ns = now_ns
         for level in range(1, self._map.levels):
             speaks = min(controllers(self._map, level)) == self._map.host
             if speaks and level not in self._speaking:

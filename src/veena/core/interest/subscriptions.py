@@ -381,6 +381,10 @@ class Clients:
         except InvalidEvent:
             return False
 
+    def widest_scope(self) -> int:
+        """The widest scope of any subscription; 0 where there is none."""
+        return max((scope for (_, scope), engine in self._engines.items() if len(engine)), default=0)
+
     def has(self, session: int, subscription: int) -> bool:
         found = self._sessions.get(session)
         return found is not None and subscription in found.subscriptions

@@ -5,5 +5,5 @@ repeats; `lanes` queues events by priority, drops expired ones and takes cancell
 neighbours are suspected and what each link costs now; `claimants` decides between two links of one address; `relay`
 carries control frames hop by hop to brokers that are not neighbours.
 What the frames mean is decided above: maps in `topology`, duties of events in `routing`.
-May import: wire, boundary, topology.
+May import: wire, boundary, trust, topology.
 """

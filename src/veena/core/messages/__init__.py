@@ -4,5 +4,5 @@
 `mailbox` publishes one and hands an arriving one to whoever deals with its kind; `addresses` makes and reads the ids
 that address a broker, everybody in a unit, or one conversation.
 What a message makes a broker do is in the room of its subject (`durable`, `sessions`, `explain`).
-May import: wire, boundary, topology, links.
+May import: wire, boundary, trust, topology, links.
 """

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from veena.address import MAX_LEVELS
 from veena.core.wire.control import MAX_UNITS, U32, U63, U64, ClientId, UnitPath
 from veena.core.wire.event_id import Place, Stream
 from veena.core.wire.header import DECODE_ERRORS
@@ -158,6 +159,26 @@ class PastEnd(Message, frozen=True, tag="PastEnd"):
     gone_ns: U63 = 0
 
 
+class AskMissed(Message, frozen=True, tag="AskMissed"):
+    """Send what was accepted since so long ago and is for the sender: somebody had told lies about what it wants."""
+
+    age_ms: U63
+
+
+class Missed(Message, frozen=True, tag="Missed"):
+    """An event from the sender's log that was asked for with `AskMissed`, accepted so long ago."""
+
+    age_ms: U63
+    frame: bytes
+
+
+class Mistold(Message, frozen=True, tag="Mistold"):
+    """To every broker of the sender's unit of this level: lies were told about the unit since so long ago."""
+
+    level: Annotated[int, Meta(ge=1, le=MAX_LEVELS)]
+    age_ms: U63
+
+
 class Join(Message, frozen=True, tag="Join"):
     """A member of a group is with the sender, who takes so many events for it at once; 0 when it has left."""
 
@@ -233,7 +254,24 @@ class Told(Message, frozen=True, tag="Told"):
 
 
 Standing = Stand | StandDown | Renew | Standby | Hold | Settled | Gather | Orphan
-MESSAGES = Ask | Told | Move | Backlog | End | Deleted | Since | Past | PastEnd | Join | Give | Took | Return | Standing
+Recovery = AskMissed | Missed | Mistold
+MESSAGES = (
+    Ask
+    | Told
+    | Move
+    | Backlog
+    | End
+    | Deleted
+    | Since
+    | Past
+    | PastEnd
+    | Join
+    | Give
+    | Took
+    | Return
+    | Standing
+    | Recovery
+)
 
 #: The tag of each kind of message.
 TAGS: dict[type[Message], str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(MESSAGES)}

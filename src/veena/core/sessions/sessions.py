@@ -38,6 +38,7 @@ from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.groups import Shared, group_id
 from veena.core.durable.handover import Roaming
 from veena.core.durable.home_registry import OtherHomes
+from veena.core.durable.missed import MissedEvents
 from veena.core.durable.registry import Durables
 from veena.core.durable.replay import Pasts
 from veena.core.durable.statistics import DurableStatistics
@@ -100,6 +101,7 @@ class Sessions:
             host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
             lambda: origin.next_offset, self.roaming.open,
         )  # fmt: skip
+        self.missed = MissedEvents(host, settings, profiles, ends, self.post, reader)
         self.shared = Shared(
             host, settings, self.durables, self.post, effects, self.elsewhere,
             profiles.is_ready, origin.new_incarnation, origin.bury, self.users, now_ns,
@@ -298,11 +300,15 @@ class Sessions:
         self.durables.charges.tick(now_ns)
         self.roaming.tick(now_ns)
         self.pasts.tick(now_ns)
+        self.missed.tick(now_ns)
         self.shared.tick(now_ns)
         self.requests.tick(now_ns)
 
     def next_wakeup(self) -> int | None:
-        parts = (self.durables.handing, self.durables.charges, self.roaming, self.pasts, self.shared, self.requests)
+        parts = (
+            self.durables.handing, self.durables.charges, self.roaming, self.pasts, self.missed, self.shared,
+            self.requests,
+        )  # fmt: skip
         due = [part.next_wakeup() for part in parts]
         return min((time for time in due if time is not None), default=None)
 
@@ -314,4 +320,5 @@ class Sessions:
         self.durables.check()
         self.roaming.check()
         self.requests.check()
+        self.missed.check()
         self.shared.check()

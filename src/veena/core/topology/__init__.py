@@ -4,5 +4,5 @@
 graph made from it; `paths` finds cheapest paths; `next_hops` finds the next hop to a unit and caches it;
 `controllers` tells gatekeepers and controllers of a unit. Costs, edges, vertices, reachability, levels.
 The state of one link (greeting, heartbeat, queues) is in `links`; who wants what is in `interest`.
-May import: wire, boundary.
+May import: wire, boundary, trust.
 """

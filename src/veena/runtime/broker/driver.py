@@ -5,7 +5,8 @@ call for all that clients are told, the disk's part to the disk. What comes back
 as it is written to, a client's conversation that ends) waits in a queue for its turn, so the core is never re-entered.
 
 The time is that of the wall when the process started, and from then on that of the monotonic clock: events get
-timestamps that mean something to others, and no step of the wall clock makes a neighbour look dead.
+timestamps that mean something to others, and no step of the wall clock makes a neighbour look dead. What the wall clock
+shows beyond that is looked at once a second, and given to the core when it has moved (`trust.epochs`).
 
 **A core in doubt.** An exception that nobody foresaw may leave a core half changed, so the driver gives that core
 nothing more, carries out nothing of the input that raised it, and asks `on_doubt`. Where a sender can be named for the
@@ -28,6 +29,7 @@ from typing import Protocol
 
 from veena.address import Unit, format_address
 from veena.core.boundary.inputs_effects import (
+    ClockSet,
     Close,
     Dial,
     Effect,
@@ -70,6 +72,9 @@ MAX_SLEEP_S = 3600.0
 #: A disk is given tickets that carry the life of their core in the bits from here on. No core gives so many.
 LIFE_BITS = 48
 FromDisk = Stored | StoreFailed | LogRead | ReadFailed
+#: How often the wall clock is looked at, and how far it must have moved to matter: epochs bear a minute.
+CLOCK_LOOK_NS = 1_000_000_000
+CLOCK_STEP_NS = 1_000_000_000
 
 
 class DiskPeer(Protocol):
@@ -102,6 +107,7 @@ class Driver:
         log: Log | None = None,
         chance: Callable[[int], int] = chances.randbits,
         clock: Callable[[], int] | None = None,
+        wall: Callable[[], int] = time.time_ns,
         supervisor: Supervisor | None = None,
     ) -> None:
         self.settings = settings
@@ -131,6 +137,7 @@ class Driver:
         self.is_remembered = False
         self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
         self._clock = clock or steady_clock()
+        self._wall = WallWatch(wall)
         self._chance = chance
         self._listen, self._grant = listen, grant
         self._store = store
@@ -138,14 +145,12 @@ class Driver:
         self.life = 0
         self.broker = self._core(disk)
         self._queue: deque[Input] = deque()
-        self._is_busy = False
-        self._is_over = self._is_arming = False
+        self._is_busy = self._is_over = self._is_arming = False
         #: Between two lives: what is given meanwhile is for neither.
         self._is_in_doubt = False
         #: Something was handled that may have set a timer.
         self._needs_arming = True
-        self._sessions = 0
-        self._inputs = 0
+        self._sessions = self._inputs = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ns = 0
         self._handlers = self._handlers_of_effects(store.submit)
@@ -154,8 +159,16 @@ class Driver:
         """A core with what a disk remembers, under the next incarnation."""
         found = disk.identity
         identity = Identity(found.name, found.address, found.incarnation + 1)
+        now_ns = self._clock()
         return Broker(
-            identity, self.settings, self._chance, self._clock(), listen=self._listen, disk=disk, grant=self._grant
+            identity,
+            self.settings,
+            self._chance,
+            now_ns,
+            listen=self._listen,
+            disk=disk,
+            grant=self._grant,
+            wall_offset_ns=self._wall.begin(now_ns),
         )
 
     def _handlers_of_effects(self, submit: Callable[[Store | Read], None]) -> dict[type[Effect], Callable[..., None]]:
@@ -368,6 +381,7 @@ class Driver:
         self._is_arming = self._needs_arming = False
         if self._is_over or self._is_in_doubt:
             return
+        self._look_at_clock()
         due = self.broker.next_wakeup()
         if due is None or (self._timer is not None and self._wake_ns <= due):
             return
@@ -376,6 +390,13 @@ class Driver:
         self._wake_ns = due
         delay = min(max(0.0, (due - self._clock()) / 1e9), MAX_SLEEP_S)
         self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _look_at_clock(self) -> None:
+        """Tell the core when somebody has set the wall clock."""
+        moved_ns = self._wall.moved(self._clock())
+        if moved_ns:
+            self.log.warning("the wall clock was set", by_s=round(moved_ns / 1e9, 1))
+            self.give(ClockSet(self._wall.offset_ns))
 
     def _wake(self) -> None:
         self._timer = None
@@ -414,6 +435,33 @@ class Driver:
 def _of_core(answer: FromDisk) -> FromDisk:
     """An answer with the ticket that the core gave."""
     return replace(answer, ticket=answer.ticket & ((1 << LIFE_BITS) - 1))
+
+
+class WallWatch:
+    """What the wall clock shows beyond the time that a core is given."""
+
+    def __init__(self, wall: Callable[[], int]) -> None:
+        self._wall = wall
+        #: As it was last known, and when to look again.
+        self.offset_ns = 0
+        self._look_at_ns = 0
+
+    def begin(self, now_ns: int) -> int:
+        """The offset, for a core that begins now."""
+        self.offset_ns = self._wall() - now_ns
+        return self.offset_ns
+
+    def moved(self, now_ns: int) -> int:
+        """How far the wall clock has moved since it was last known; 0 for next to nothing, or where it is too early to
+        look again."""
+        if now_ns < self._look_at_ns:
+            return 0
+        self._look_at_ns = now_ns + CLOCK_LOOK_NS
+        before_ns, found_ns = self.offset_ns, self._wall() - now_ns
+        if abs(found_ns - before_ns) < CLOCK_STEP_NS:
+            return 0
+        self.offset_ns = found_ns
+        return found_ns - before_ns
 
 
 def steady_clock() -> Callable[[], int]:

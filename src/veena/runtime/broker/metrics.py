@@ -56,6 +56,8 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("veena_users_slowed_bytes", "Reads that waited for a user's rate of bytes.", lambda s: s.clients.slowed_bytes),
     ("veena_users_slowed_control", "Reads that waited for its rate of control.", lambda s: s.clients.slowed_control),
     ("veena_subscriptions_over_quota", "Subscriptions that a quota refused.", lambda s: s.broker.profiles.over_quota),
+    ("veena_interest_lies", "What others said in this broker's name.", lambda s: s.broker.profiles.lies),
+    ("veena_clock_early_frames", "Frames from ahead of this clock.", lambda s: s.broker.profiles.early),
     ("veena_connections_accepted", "Connections whose first frame was right.", lambda s: s.entrance.accepted),
     ("veena_connections_refused", "Connections that were turned away.", lambda s: s.entrance.refused),
     ("veena_descriptor_shortages", "Times no descriptor was left for a connection.", lambda s: s.entrance.shortages),

@@ -221,7 +221,7 @@ class Population:
                 matching_now = [each for each in live if each.matches(event, host)]
                 wanting = [each.broker for each in matching_now if not each.is_former]
                 former = [each.broker for each in matching_now if each.is_former]
-                vector = interest.destinations(event, host, self._world.now_ns)
+                vector = interest.destinations(event, host, nodes[host].time(self._world.now_ns))
                 for unit in broker.map.vertices():
                     if unit == host:
                         continue

@@ -37,6 +37,11 @@ FOUNDERS = 0.7
 SLOWNESS = 20
 #: Bytes a second of a narrow link: what brokers tell each other passes, events wait behind each other.
 CAPACITIES = (2_000, 4_000, 16_000)
+#: How far a wall clock that nobody cares for is from the true time, as a rule; and one that is plainly wrong.
+SKEW_NS = 30 * SECOND_NS
+WRONG_NS = 90 * SECOND_NS
+#: One setting of a clock in so many is to a plainly wrong time.
+WRONG_EVERY = 8
 #: What is written to a link that is no longer narrow is there within this time, or its connection is given up.
 DRAINED_NS = SECOND_NS
 
@@ -92,10 +97,32 @@ def plan_breaks(world: World, count: int, chance: Random, times_ns: tuple[int, i
     return found
 
 
+def plan_clocks(world: World, count: int, chance: Random, times_ns: tuple[int, int]) -> list[Fault]:
+    """Let every broker's wall clock be wrong from now on, and set some of them forwards or backwards so many times.
+
+    A broker that starts again goes by its clock for everything; one that goes on takes it for its epochs. Clocks have
+    a generator of their own, so that the other faults of a seed are the same with them and without.
+    """
+    for address in world.nodes:
+        world.set_clock(address, chance.randint(-SKEW_NS, SKEW_NS))
+    found = []
+    for _ in range(count):
+        address, at_ns = chance.choice(list(world.nodes)), chance.randrange(*times_ns)
+        most_ns = SKEW_NS if chance.randrange(WRONG_EVERY) else WRONG_NS
+        clock_ns = chance.randint(-most_ns, most_ns)
+        world.at(at_ns, lambda address=address, clock_ns=clock_ns: world.set_clock(address, clock_ns))  # type: ignore[misc]
+        name = world.network.labels.label(address)
+        found.append(Fault(at_ns, f"the clock of {name} is set {clock_ns / SECOND_NS:+.1f} s off"))
+    return found
+
+
 def heal_everything(world: World) -> None:
     """End every fault that is not for ever: links work and lose nothing, brokers run, nothing is loaded."""
     world.options = replace(world.options, loss=0.0, duplication=0.0)
     world.partitions = [each for each in world.partitions if each.for_ever]
+    for address, node in world.nodes.items():
+        if node.clock_ns:
+            world.set_clock(address, 0)
     for link in world.links:
         link.slowness = 1
         _widen(world, link)

@@ -25,7 +25,14 @@ from veena.sim.judges.durable import DurableJudge, patience_ns
 from veena.sim.judges.groups import GroupJudge, group_patience_ns
 from veena.sim.judges.replay import PastJudge, past_patience_ns
 from veena.sim.networks.generate import generate
-from veena.sim.runs.faults import Fault, heal_everything, plan_breaks, plan_faults, plan_narrow_links
+from veena.sim.runs.faults import (
+    Fault,
+    heal_everything,
+    plan_breaks,
+    plan_clocks,
+    plan_faults,
+    plan_narrow_links,
+)
 from veena.sim.runs.newcomers import Guests
 from veena.sim.world.options import Options, draw, fork
 from veena.sim.world.routes import way
@@ -203,7 +210,10 @@ class Play:
         self.guests = Guests(world, self.traffic, options.guests, fork(minds))
         self.plan += self.guests.plan(begin_ns, self.end_ns)
         self.plan += plan_narrow_links(world, options.narrow, fork(fork(minds)), (begin_ns, self.end_ns))
-        self.plan += plan_breaks(world, options.breaks, fork(fork(fork(minds))), (begin_ns, self.end_ns))
+        self.plan += plan_breaks(world, options.breaks, fork(fork(fork(fork(minds)))), (begin_ns, self.end_ns))
+        if options.clocks:
+            clocks = fork(fork(fork(minds)))
+            self.plan += plan_clocks(world, options.clocks, clocks, (world.now_ns + SECOND_NS, self.end_ns))
         self.plan.sort(key=lambda fault: fault.at_ns)
 
     def run(self) -> None:

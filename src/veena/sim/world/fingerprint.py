@@ -77,6 +77,7 @@ INPUT_CODES: dict[type[Input], int] = {
     boundary.ReadFailed: 32,
     user_shares.UserShares: 33,
     boundary.Granted: 34,
+    boundary.ClockSet: 35,
 }
 
 #: From 128 on, so that no effect has the code of an input.

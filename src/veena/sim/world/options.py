@@ -22,6 +22,8 @@ MAX_CLOGS = 6
 MAX_GROUPS = 2
 MOST_PARTINGS = 8
 MAX_PASTS = 5
+#: How often clocks are set in one run, at most.
+MOST_CLOCKS = 12
 #: Faults grow with the network up to this size: with more of them a run says no more and takes longer.
 MOST_STRUCK = 80
 #: In networks of up to this size invariants are asserted after every step that brings a broker more than heartbeats and
@@ -75,6 +77,8 @@ class Options:
     narrow: int = 0
     #: How often the core of a broker raises over a frame, and is made anew.
     breaks: int = 0
+    #: How often a wall clock is set during the run; from the first time on all are wrong.
+    clocks: int = 0
     #: Clients that subscribe during the run, or after it, and want what was accepted since some time (`since`).
     pasts: int = 0
     #: What brokers remember for those who ask what became of an event.
@@ -103,6 +107,7 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
     """Options for a run with these faults."""
     if faults not in FAULTS:
         raise ConfigError("--faults", faults, "is no kind of fault", f"use one of {', '.join(FAULTS)}")
+    clocks = fork(fork(chance)).randint(1, MOST_CLOCKS) if faults == "all" else 0
     drawn_events = chance.choice((50, 150, 300))
     durables = chance.randint(0, MAX_DURABLES)
     options = Options(
@@ -137,6 +142,7 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
         churn=chance.randint(0, 4),
         groups=groups,
         partings=others.randint(0, MOST_PARTINGS * groups),
+        clocks=clocks,
         pasts=others.randint(0, MAX_PASTS),
         devices=others.randint(0, MOST_DEVICES * durables),
         changes=others.randint(0, MOST_CHANGES * durables),

@@ -20,6 +20,7 @@ from veena.core.boundary.clients import AskRoom, SessionClear, SessionClogged
 from veena.core.boundary.inputs_effects import (
     Arrived,
     ClientDown,
+    ClockSet,
     Close,
     Dial,
     Effect,
@@ -185,19 +186,21 @@ class World:
         assert node.broker is None
         disk = node.disk
         identity = Identity(disk.identity.name, address, disk.identity.incarnation + 1)
+        node.base_ns = max(node.clock_ns, -self.now_ns)  # no time is before 1970
         node.broker = self._make_broker(
             identity,
             node.settings or self.settings,
             self.chance.getrandbits,
-            self.now_ns,
+            node.time(self.now_ns),
             listen=(listen_address(address),),
-            joined_ns=node.joined_ns,
+            joined_ns=None if node.joined_ns is None else node.time(node.joined_ns),
+            wall_offset_ns=node.wall_offset_ns,
             disk=replace(
                 disk, **{each.name: copy(getattr(disk, each.name)) for each in fields(disk) if each.name != "identity"}
             ),
         )
         node.wake_ns = None
-        self._after(node, node.broker.tick(self.now_ns))
+        self._after(node, node.broker.tick(node.time(self.now_ns)))
         for link in self.links_of(address):
             self.connect(link)
 
@@ -243,7 +246,7 @@ class World:
                 self._clogged[given.session] = None
             elif type(given) is SessionClear or type(given) is ClientDown:
                 self._clogged.pop(given.session, None)
-            effects = node.broker.handle(given, self.now_ns)
+            effects = node.broker.handle(given, node.time(self.now_ns))
             if node.breaks and type(given) is Arrived and self._is_news:
                 self._renew(address)
             else:
@@ -287,6 +290,7 @@ class World:
         if self._is_news and self.options.check and node.steps % self.options.check_every == 0:
             broker.check()
         due = broker.next_wakeup()
+        due = None if due is None else due - node.base_ns
         if due is not None and (node.wake_ns is None or due < node.wake_ns):
             node.wake_ns = due
             self.at(max(due, self.now_ns), lambda: self._wake(node, broker, due))
@@ -294,7 +298,13 @@ class World:
     def _wake(self, node: Node, broker: Broker, due: int) -> None:
         if node.broker is broker and node.wake_ns == due:
             node.wake_ns = None
-            self._after(node, broker.tick(self.now_ns))
+            self._after(node, broker.tick(node.time(self.now_ns)))
+
+    def set_clock(self, address: Address, clock_ns: int) -> None:
+        """Set a broker's wall clock so far from the true time; its core goes by that from its next start on."""
+        node = self.nodes[address]
+        node.clock_ns = clock_ns
+        self.give(address, ClockSet(node.wall_offset_ns))
 
     def _tell_client(self, address: Address, effect: ClientEffect) -> None:
         self._fingerprint.told(self.now_ns, address, effect)
