@@ -17,6 +17,9 @@ Nothing is lost: until Y's want was acknowledged everything for the client went 
 had before it let go is known by the last place of each stream, what it forwarded later by id. A client that goes on
 to Z before all has come is followed: Y forwards what comes from X, and ends after X has ended. The place where the
 client attached last wins (`version`); one that is asked to let go by an older attachment asks for that one's part.
+Versions follow the clocks of brokers, and the clock of X may be ahead of that of Y. So where a client reads at Y, Y
+yields to a later version of X only if a client reads at X too and did not come from there to Y; otherwise Y counts on
+from that version.
 
 Where X does not answer, Y opens after a while; what comes later from X is handed over with the mark `late` where it is
 out of order. X forwards stragglers for as long as origins may send them again.
@@ -40,7 +43,16 @@ from veena.core.durable.registry import Durables
 from veena.core.durable.subscription import Durable, DurableObserver, State, remember
 from veena.core.interest.constraint import WITHDRAW_NS
 from veena.core.messages.addresses import broker_id, home_id
-from veena.core.messages.kinds import MAX_VERSION, Backlog, Deleted, End, Move, hads, places
+from veena.core.messages.kinds import (
+    MAX_VERSION,
+    STAND_IN_VERSIONS,
+    Backlog,
+    Deleted,
+    End,
+    Move,
+    hads,
+    places,
+)
 from veena.core.messages.mailbox import Post
 from veena.core.wire.event import REDELIVERED, EventCodec, EventFrame
 from veena.core.wire.event_id import Place, Stream, first_key, stream_of
@@ -49,8 +61,6 @@ from veena.errors import VeenaError
 #: What was published so long after a subscription left is no straggler: where it went, it is wanted by then. Clocks of
 #: publishers may differ by most of this.
 STRAGGLER_NS = 120 * SECOND_NS
-#: Less than any two attachments of a client differ in their versions: a standby takes a place within it (`standby`).
-STAND_IN_VERSIONS = 1 << 12
 #: Subscriptions that went elsewhere and whose stragglers are still forwarded.
 MAX_LEFT = 10_000
 
@@ -86,6 +96,8 @@ class Roaming(DurableObserver):
         self._held: dict[int, list[tuple[int, EventFrame]]] = {}
         self._left: dict[int, None] = {}
         self._homes: dict[int, Address] = {}
+        #: Where the client of a subscription that is under way said it was before.
+        self._came_from: dict[int, Address] = {}
         #: Those that may be kept elsewhere only because not everybody has told yet what it keeps; True for those that
         #: are active and have asked nobody yet to let go, lest a home does so before it was heard of.
         self._in_doubt: dict[int, bool] = {}
@@ -115,7 +127,7 @@ class Roaming(DurableObserver):
     def arriving(self, durable: Durable, home: Address | None, now_ns: int) -> None:
         """A subscription was made here; its client says where it was before, if it knows."""
         if home is not None and home != self._host:
-            self._homes[durable.number] = home
+            self._homes[durable.number] = self._came_from[durable.number] = home
         if durable.state is State.ARRIVING:
             durable.until_ns = now_ns + self._settings.arrive_ns
             self._moving[durable.number] = durable
@@ -150,7 +162,7 @@ class Roaming(DurableObserver):
         if durable.state is State.ARRIVING and durable.until_ns is not None:
             durable.until_ns = max(durable.until_ns, now_ns + self._settings.arrive_ns)
         if durable.is_here and not durable.is_passing:
-            move = Move(durable.client_id, durable.name, durable.version)
+            move = _move(durable)
             self._post.send(home_id(durable.client_id), move, now_ns)
             if home is not None:
                 self._post.send(broker_id(home), move, now_ns)
@@ -158,6 +170,7 @@ class Roaming(DurableObserver):
     def on_forgotten(self, durable: Durable, now_ns: int) -> None:
         """A client ends a subscription here: wherever it is kept beside, it is no more."""
         self._moving.pop(durable.number, None)
+        self._came_from.pop(durable.number, None)
         self._held.pop(durable.number, None)
         home = self._homes.pop(durable.number, None)
         deleted = Deleted(durable.client_id, durable.name, durable.version)
@@ -275,14 +288,14 @@ class Roaming(DurableObserver):
         durable = self._durables.here.get((message.client, message.name))
         if durable is None or origin == self._host:
             return
-        if durable.readers and 0 <= message.version - durable.version < STAND_IN_VERSIONS:
-            # Somebody took this broker's place while it could not be reached, and the client is here all the same.
+        is_later = durable.version > message.version
+        if not is_later and self._is_read_here_alone(durable, message, origin):
             durable.version = min(message.version + STAND_IN_VERSIONS, MAX_VERSION)
             self._durables.save(durable)
-        if durable.version > message.version:
+        elif is_later:
             self._reopen(durable, now_ns)
-            mine = Move(durable.client_id, durable.name, durable.version)
-            self._post.send(broker_id(origin), mine, now_ns)
+        if durable.version > message.version:
+            self._post.send(broker_id(origin), _move(durable), now_ns)
             return
         durable.waits = durable.state is State.ARRIVING
         self._durables.leave(durable, now_ns)
@@ -291,6 +304,15 @@ class Roaming(DurableObserver):
         durable.to, durable.version = origin, message.version
         self._durables.set_state(durable, State.LEAVING)
         self._start_leaving(durable, now_ns)
+
+    def _is_read_here_alone(self, durable: Durable, message: Move, origin: Address) -> bool:
+        """Whether a client is here, and was at `origin` before: the clock there is ahead, or a standby took this place.
+
+        What the client said counts once, lest two brokers with a half-open session each outbid each other for ever.
+        """
+        if not durable.readers:
+            return False
+        return not message.is_read or self._came_from.pop(durable.number, None) == origin
 
     def _start_leaving(self, durable: Durable, now_ns: int) -> None:
         # Long enough for the withdrawal to be heard; longer where a former home may still have something.
@@ -372,6 +394,7 @@ class Roaming(DurableObserver):
         self._moving.pop(durable.number, None)
         self._held.pop(durable.number, None)
         self._left.pop(durable.number, None)
+        self._came_from.pop(durable.number, None)
         self._durables.remove(durable, now_ns)
 
     # --- time ---
@@ -398,11 +421,13 @@ class Roaming(DurableObserver):
                 continue
             if durable.number not in self._durables.all:  # its client has ended it
                 del self._moving[durable.number]
+                self._came_from.pop(durable.number, None)
                 continue
             if durable.state is State.ARRIVING:
                 self.open(durable, now_ns)  # nobody has answered: what comes later is late
             elif durable.state is State.OPEN:
                 durable.until_ns = None
+                self._came_from.pop(durable.number, None)
                 del self._moving[durable.number]
                 durable.live_keys.clear()
                 durable.moved_keys.clear()
@@ -436,3 +461,7 @@ class Roaming(DurableObserver):
             assert is_gone or durable.is_here or durable.to is not None
         for durable in self._durables.all.values():
             assert durable.state is State.HOME or durable.is_passing or durable.number in self._moving
+
+
+def _move(durable: Durable) -> Move:
+    return Move(durable.client_id, durable.name, durable.version, bool(durable.readers))

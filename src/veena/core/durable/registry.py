@@ -50,6 +50,7 @@ from veena.core.durable.subscription import (
 from veena.core.interest.constraint import Want
 from veena.core.interest.service import Profiles
 from veena.core.messages.addresses import INTERNAL
+from veena.core.messages.kinds import MAX_VERSION, STAND_IN_VERSIONS
 from veena.core.wire.event import EventFrame
 from veena.core.wire.event_id import EventKey, Place, Stream, event_key, first_key, ids_of, stream_of
 from veena.errors import LocalProtocolError, RefusalCode
@@ -140,6 +141,7 @@ class Durables:
             raise LocalProtocolError(f"durable name {name[:80]!r}: expected 1 to {MAX_NAME} printable characters")
         if self.is_read(given.session, given.subscription):
             raise LocalProtocolError(f"subscription {given.subscription} of {client_id}: the number is in use")
+        version = self._version((client_id, name), version) if is_clients(given.session) else version
         durable = self.here.get((client_id, name))
         if durable is None:
             owner = owner or self._users.of(given.session, client_id)
@@ -163,6 +165,11 @@ class Durables:
         self._effects += [] if told is None else [told]
         self.handing.pump(durable)
         return durable
+
+    def _version(self, key: Key, version: int) -> int:
+        """The version of an attachment: later than all that are known here, whatever clock gave them."""
+        known = max((each.version for each in self.named(key)), default=0)
+        return version if version > known else min(known + STAND_IN_VERSIONS, MAX_VERSION)
 
     def _make(
         self,

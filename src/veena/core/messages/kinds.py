@@ -28,6 +28,8 @@ MAX_HELD_FOR = 1024
 MAX_SETTLED = 4096
 #: Versions of durable subscriptions are incarnations, of 64 bits; who adds to one stops here.
 MAX_VERSION = (1 << 64) - 1
+#: Any two attachments of a client differ by so much in their versions: a standby takes a place within it (`standby`).
+STAND_IN_VERSIONS = 1 << 12
 #: Ids of one event in a question.
 MAX_KEYS = 8
 
@@ -42,11 +44,16 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Move(Message, frozen=True, tag="Move"):
-    """A client has attached here, and what is kept for it under this name is to come. The latest version wins."""
+    """A client has attached here, and what is kept for it under this name is to come. The latest version wins.
+
+    A home with a later version refuses by a Move of its own.
+    """
 
     client: ClientId
     name: Name
     version: U64
+    #: Whether a client reads the subscription at the sender now.
+    is_read: bool
 
 
 class Backlog(Message, frozen=True, tag="Backlog"):
