@@ -88,6 +88,7 @@ from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.steps import Steps, kinds_of
 from veena.runtime.supervision import tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.senders import Sender
@@ -141,6 +142,7 @@ class Conversations:
         users: Users | None = None,
         clock: Callable[[], float] = time.monotonic,
         log: Log | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self.driver = driver
         self.identity = identity
@@ -149,6 +151,7 @@ class Conversations:
         self.clock = clock
         #: What clients can cause at will is told, but not as often as they cause it.
         self.log = log or Log(logger)
+        self.steps = steps or Steps(self.log)
         self.log_ins = LogIns(self.log, clock, lambda: self.access)
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: The certificates that are good no more.
@@ -457,12 +460,13 @@ class Conversations:
         self._is_scheduled = False
         inputs, self._later = self._later, []
         leaving = tuple(self._leaving)
-        self.begin()
-        for given in inputs:
-            self.driver.give(given)
-        for session in leaving:
-            self._leaving.pop(session, None)
-        self.finish()
+        with self.steps.step(f"{len(inputs)} that came up: {kinds_of(inputs)}", "clients"):
+            self.begin()
+            for given in inputs:
+                self.driver.give(given)
+            for session in leaving:
+                self._leaving.pop(session, None)
+            self.finish()
 
     def forget(self, who: Conversation) -> None:
         self.everybody.pop(who.key, None)
@@ -482,7 +486,10 @@ class Conversations:
         self._timer = None
         if self.everybody:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
-        now = self.clock()
+        with self.steps.step("a look at who is silent", "clients"):
+            self._look_at_all(self.clock())
+
+    def _look_at_all(self, now: float) -> None:
         for who in list(self.everybody.values()):
             try:
                 self._look_at(who, now)
