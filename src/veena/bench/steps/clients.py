@@ -23,16 +23,15 @@ from veena.core.wire.client import (
     TellDenied,
     TellRefused,
 )
-from veena.core.wire.codec import encode
 from veena.core.wire.control import MAX_IDS, Frame
 from veena.core.wire.staging import MAX_STAGE_ROWS, AskPublish, AskStage, TellPublished, TellStaged
-from veena.event import Event, EventId
+from veena.event import Event
 
 #: Subscriptions of one client; durable subscriptions of one user.
 SUBSCRIPTIONS = 65_536
 DURABLES = 10_000
-#: Bytes of a selector, and of a large body.
-LONGEST_TEXT = 16_000
+#: Characters of an XPath, and bytes of a large body.
+LONGEST_XPATH = 4_000
 LARGE = 900_000
 
 
@@ -97,20 +96,21 @@ async def tag_sets(stage: Stage) -> None:
     """Thousands of sets of tags."""
     peer = await stage.client("many")
     async with stage.measured():
-        await all_answered(peer, [subscribe(n, "tags", f"Make=m{n % 90},Model=x{n},Color=c{n % 7}") for n in range(8000)])
+        asked = [subscribe(n, "tags", f"Make=m{n % 90},Model=x{n},Color=c{n % 7}") for n in range(8000)]
+        await all_answered(peer, asked)
 
 
 async def long_selectors(stage: Stage) -> None:
     """The longest selectors: many terms, nested, with texts."""
     peer = await stage.client("many")
     texts = [
-        " OR ".join(f"a{n} = {n}" for n in range(1400))[:LONGEST_TEXT].rpartition(" OR ")[0],
-        " AND ".join(f"(a{n} = 1 OR b{n} = 2)" for n in range(700))[:LONGEST_TEXT].rpartition(" AND ")[0],
-        " AND ".join(f"a LIKE '%x{n}_%'" for n in range(900))[:LONGEST_TEXT].rpartition(" AND ")[0],
-        f"a IN ({', '.join(repr(f'v{n}') for n in range(2000))}"[:LONGEST_TEXT].rpartition(",")[0] + ")",
-        "NOT (" * 300 + "a = 1" + ")" * 300,
-        "a LIKE '" + "%_x" * 5000 + "'",
-        " + ".join(["a"] * 4000) + " > 1",
+        " OR ".join(f"attribute{n} = {n}" for n in range(490)),
+        " AND ".join(f"(a{n} = 1 OR b{n} = 2)" for n in range(245)),
+        " AND ".join(f"a{n} LIKE '%x{n}%y%'" for n in range(490)),
+        f"a IN ({', '.join(repr(f'value{n}') for n in range(990))})",
+        "NOT (" * 60 + "a = 1" + ")" * 60,
+        "a LIKE '" + "%_x" * 340 + "'",
+        " + ".join(["a"] * 990) + " > 1",
     ]
     async with stage.measured():
         await all_answered(
@@ -122,25 +122,24 @@ async def long_xpaths(stage: Stage) -> None:
     """The longest XPaths."""
     peer = await stage.client("many")
     texts = [
-        " or ".join(f"//a{n}/b[c = {n}]" for n in range(900))[:LONGEST_TEXT].rpartition(" or ")[0],
-        "/" + "/".join("a[b]" for _ in range(3000)),
-        "//a" + "[b = 1]" * 2000,
-        "count(" + "//a" * 5000 + ") > 1",
-        " or ".join(f"//*[@x{n} = '{n}']" for n in range(800))[:LONGEST_TEXT].rpartition(" or ")[0],
+        " or ".join(f"//a{n}/b[c = {n}]" for n in range(900))[:LONGEST_XPATH].rpartition(" or ")[0],
+        "/" + "/".join("a[b]" for _ in range(60)),
+        "//a" + "[b = 1]" * 60,
+        "count(" + "//a" * 60 + ") > 1",
+        " or ".join(f"//*[@x{n} = '{n}']" for n in range(800))[:LONGEST_XPATH].rpartition(" or ")[0],
     ]
     async with stage.measured():
-        await all_answered(
-            peer, [subscribe(n, "xpath", [text, {}]) for n, text in enumerate([*texts, *texts])]
-        )
+        await all_answered(peer, [subscribe(n, "xpath", [text, {}]) for n, text in enumerate([*texts, *texts])])
 
 
 async def constraints(stage: Stage) -> None:
     """Trader constraints, short and many, long and few."""
     peer = await stage.client("many")
-    long = " and ".join(f"(x{n} == {n} or exist y{n})" for n in range(600))[:LONGEST_TEXT].rpartition(" and ")[0]
+    long = " and ".join(f"(x{n} == {n} or exist y{n})" for n in range(300))
     async with stage.measured():
         asked = [subscribe(n, "constraint", f"price < {n} and name == 'n{n}'") for n in range(4000)]
-        await all_answered(peer, [*asked, *(subscribe(9000 + n, "constraint", long + f" or z == {n}") for n in range(8))])
+        asked += [subscribe(9000 + n, "constraint", long + f" or z == {n}") for n in range(8)]
+        await all_answered(peer, asked)
 
 
 async def hellos(stage: Stage) -> None:
@@ -240,11 +239,11 @@ async def documents(stage: Stage) -> None:
         [subscribe(n, "xpath", [f"//item[price > {n} and name = 'n{n}']", {}]) for n in range(200)]
         + [subscribe(500 + n, "xpath", [f"count(//a//b//c) > {n}", {}]) for n in range(20)],
     )
-    flat = "<r>" + "".join(f"<item><price>{n}</price><name>n{n}</name></item>" for n in range(12_000)) + "</r>"
-    deep = "<a><b><c>" * 80 + "</c></b></a>" * 80
+    flat = "<r>" + "".join(f"<item><price>{n}</price><name>n{n}</name></item>" for n in range(700)) + "</r>"
+    deep = "<a><b><c>" * 20 + "</c></b></a>" * 20
     async with stage.measured():
-        for document in (flat, deep, f"<r>{deep * 60}</r>"):
-            writer.publish(Event(xml=document[:LARGE] if len(document) < LARGE else document))
+        for document in (flat, deep, f"<r>{deep * 30}</r>", flat.replace("n", "n" * 60)):
+            writer.publish(Event(xml=document))
             await writer.quiet()
 
 
@@ -257,9 +256,7 @@ async def acknowledgements(stage: Stage) -> None:
         await writer.quiet()
     await reader.until(lambda: reader.events >= 256)
     ids = [(writer.client_id, writer.incarnation, 1, n) for n in range(10_000, 0, -1)]
-    frames: list[Frame] = [
-        Acknowledged(1, tuple(ids[at : at + MAX_IDS])) for at in range(0, len(ids), MAX_IDS)
-    ]
+    frames: list[Frame] = [Acknowledged(1, tuple(ids[at : at + MAX_IDS])) for at in range(0, len(ids), MAX_IDS)]
     async with stage.measured():
         for _ in range(8):
             reader.say(*frames)
@@ -393,5 +390,3 @@ CLIENT_ACTIONS: dict[str, Action] = {
     "2,000 watched events": watches,
     "the largest staged batch": staging,
 }
-
-__all__ = ["CLIENT_ACTIONS", "EventId", "encode"]

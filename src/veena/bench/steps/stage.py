@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from veena.event import Event, EventId
 #: What no step should exceed, in seconds of CPU time.
 LIMIT_S = 0.05
 #: How long an action waits for what it has caused.
-PATIENCE_S = 120.0
+PATIENCE_S = 40.0
 READ_BYTES = 1 << 18
 #: The measured broker, and its neighbours.
 LEVELS = 4
@@ -78,10 +78,11 @@ class Peer:
         return cls(*await asyncio.open_connection(host, int(port), limit=READ_BYTES))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        while data := await reader.read(READ_BYTES):
-            for _, frame in self._decoder.feed(data):
-                self._take(frame)
-            self._came.set()
+        with suppress(ConnectionError):
+            while data := await reader.read(READ_BYTES):
+                for _, frame in self._decoder.feed(data):
+                    self._take(frame)
+                self._came.set()
         self.why_over = self.why_over or "closed"
         self._came.set()
 
@@ -184,7 +185,7 @@ class Stage:
     async def neighbour(self, address: Address, settings: Settings | None = None) -> Peer:
         peer = await Peer.dial(self.url)
         self._peers.append(peer)
-        peer._answers_heartbeats = True  # noqa: SLF001 (a peer is made here alone)
+        peer._answers_heartbeats = True
         name = ".".join(map(str, address))
         peer.say(greeting(Identity(name, address, 1), settings or Settings(), 7, ()))
         await peer.hear(Hello)
@@ -267,7 +268,7 @@ async def measure(name: str, action: Action, folder: Path, extra: str = "") -> M
         async with staged(folder, extra) as stage:
             steps, refusals = stage.steps, stage.refusals
             await action(stage)
-    except (OSError, TimeoutError, RuntimeError) as error:
+    except (OSError, TimeoutError, RuntimeError, ValueError) as error:
         fault = f"{type(error).__name__}: {error}"[:200]
     worst = max(steps, key=lambda each: each["longest_ever_s"], default={})
     return Measured(
