@@ -57,6 +57,7 @@ from veena.core.delivery.match_cache import Receivers
 from veena.core.statistics import BrokerStatistics
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import EventCodec
+from veena.core.wire.header import link_frame
 from veena.errors import LocalProtocolError
 from veena.event import Event
 from veena.matching.base.engine import Constraint
@@ -115,7 +116,7 @@ class Driver:
         steps: Steps | None = None,
     ) -> None:
         self.settings = settings
-        self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self.codec = EventCodec(settings.levels, settings.fanout, link_frame(settings.max_frame))
         self.log = log or Log()
         #: Who watches over this broker's threads and tasks, and over how long its steps take.
         self.supervisor, self.steps = supervisor or Supervisor(self.log.failure), steps or Steps(self.log)

@@ -74,7 +74,7 @@ from veena.core.wire.event import (
     EventCodec,
     EventFrame,
 )
-from veena.errors import AccessDenied, InvalidEvent, RefusalCode
+from veena.errors import AccessDenied, InvalidEvent, LocalProtocolError, RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.limits import UserRates
 from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
@@ -101,6 +101,8 @@ MAX_CONVERSATIONS = 1 << 17
 #: Conversations that are written to in one step, and bytes: some 10 ms, most of them in the kernel.
 WRITES = 500
 WRITE_BYTES = 8 << 20
+#: Subscriptions that one frame tells of what they missed: any more might be longer than a control frame.
+MAX_MISSED = 1 << 15
 _DELIVERED_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
 
 logger = logging.getLogger("veena.clients")
@@ -208,7 +210,7 @@ class Conversations:
             Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
             CloseSession: lambda who, effect: who.end(RefusalCode.SLOW, effect.reason),
             AskRoom: lambda who, effect: who.reading.ask_room(),
-            Dropped: lambda who, effect: who.say(TellDropped(effect.count, effect.missed)),
+            Dropped: _tell_dropped,
             SubscriptionState: lambda who, effect: who.say(
                 TellState(
                     effect.subscription, effect.missed, effect.why or RefusalCode.BYE, effect.reason[:MAX_REASON]
@@ -251,22 +253,32 @@ class Conversations:
         """What follows from one input."""
         self._depth += 1
         sessions, tellers = self.sessions, self._tellers
-        for effect in effects:
-            if type(effect) is DeliverBurst:
-                self.deliver_burst(effect.burst, effect.receivers)
-                continue
-            if type(effect) is Deliver:
-                self._deliver(effect)
-                continue
-            who = sessions.get(getattr(effect, "session", 0))
-            if who is not None:
-                tellers[type(effect)](who, effect)
-            elif type(effect) is Welcome and self.access is not None and effect.session == self.access.session:
-                self.access.welcomed(effect)
-        if self._depth > 1:
-            self._depth -= 1  # it follows from a read, at whose end everything is written
-        else:
-            self.finish()
+        try:
+            for effect in effects:
+                if type(effect) is DeliverBurst:
+                    self.deliver_burst(effect.burst, effect.receivers)
+                    continue
+                if type(effect) is Deliver:
+                    self._deliver(effect)
+                    continue
+                who = sessions.get(getattr(effect, "session", 0))
+                if who is not None:
+                    try:
+                        tellers[type(effect)](who, effect)
+                    except Exception as error:  # what one client cannot be told costs nobody else
+                        self._failed(who, f"telling a client of {type(effect).__name__} failed", error)
+                elif type(effect) is Welcome and self.access is not None and effect.session == self.access.session:
+                    self.access.welcomed(effect)
+        finally:
+            if self._depth > 1:
+                self._depth -= 1  # it follows from a read, at whose end everything is written
+            else:
+                self.finish()
+
+    def _failed(self, who: Conversation, what: str, error: Exception) -> None:
+        """Something went wrong with one conversation that nobody foresaw: it is over, and the others go on."""
+        tell_loop(what, error)
+        who.end(RefusalCode.CLOSING, "the broker failed to serve this connection: attach again")
 
     def drain(self, urls: Sequence[str], reason: str = "this broker stops") -> None:
         """Send everybody elsewhere, now and from now on."""
@@ -451,7 +463,10 @@ class Conversations:
                         asyncio.get_running_loop().call_soon(self._write_on)
                     return
                 writes -= 1
-                size -= who.write_out()
+                try:
+                    size -= who.write_out()
+                except Exception as error:  # the others are to be written to as well
+                    self._failed(who, "writing to a client failed", error)
 
     def _write_on(self) -> None:
         """Write what the last step had no time for."""
@@ -485,7 +500,10 @@ class Conversations:
         with self.steps.step(f"{len(inputs)} that came up: {kinds_of(inputs)}", "clients"):
             self.begin()
             for given in inputs:
-                self.driver.give(given)
+                try:
+                    self.driver.give(given)
+                except LocalProtocolError as error:  # those behind it count all the same
+                    tell_loop(f"{type(given).__name__} was refused by the core", error)
             for session in leaving:
                 self._leaving.pop(session, None)
             self.finish()
@@ -516,8 +534,7 @@ class Conversations:
             try:
                 self._look_at(who, now)
             except Exception as error:  # the others are to be looked at as well
-                tell_loop("looking after a client failed", error)
-                who.end(RefusalCode.CLOSING, "the broker failed to look after this connection: attach again")
+                self._failed(who, "looking after a client failed", error)
 
     def _look_at(self, who: Conversation, now: float) -> None:
         over = why_over(who)
@@ -526,6 +543,12 @@ class Conversations:
         else:
             who.note("session ended", code=RefusalCode.DENIED, reason=over)
             who.end(RefusalCode.DENIED, over)
+
+
+def _tell_dropped(who: Conversation, effect: Dropped) -> None:
+    """How many events were dropped, and how many of each subscription: in frames of moderate size."""
+    for first in range(0, len(effect.missed) or 1, MAX_MISSED):
+        who.say(TellDropped(0 if first else effect.count, effect.missed[first : first + MAX_MISSED]))
 
 
 def _why_unreadable(who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> str:
