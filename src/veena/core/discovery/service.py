@@ -109,8 +109,8 @@ class Discovery:
         profiles: Profiles,
         reception: Reception,
         ledger: Ledger,
-        disk: Disk,
         effects: list[Effect],
+        disk: Disk,
         users: UserTable,
         now_ns: int,
     ) -> None:

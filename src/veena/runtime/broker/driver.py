@@ -150,10 +150,9 @@ class Driver:
         self.life = 0
         self.broker = self._core(disk)
         self._queue: deque[Input] = deque()
-        self._is_busy = self._is_over = self._is_arming = self._is_taking = False
         self._answers: deque[FromDisk] = deque()
-        #: Between two lives: what is given meanwhile is for neither.
-        self._is_in_doubt = False
+        self._is_busy = self._is_over = self._is_arming = self._is_taking = False
+        self._is_in_doubt = False  # between two lives: what is given meanwhile is for neither
         #: Something was handled that may have set a timer.
         self._needs_arming = True
         self._sessions = self._inputs = self._wake_ns = 0
