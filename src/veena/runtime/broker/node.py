@@ -47,6 +47,7 @@ from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
 from veena.runtime.config.schema import RELOADABLE, Config, changes
+from veena.runtime.links.statement_verifier import StatementVerifier
 from veena.runtime.logging.audit import NO_AUDIT, AuditLog, open_audit
 from veena.runtime.logging.logs import Log, memory_bytes
 from veena.runtime.store.audit_records import Passed
@@ -95,6 +96,7 @@ class Node:
         self._http: HttpServer | None = None
         self._audit: AuditLog | None = None
         self._authorities = Believed()
+        self._verifier = StatementVerifier()
         #: By which commands on this machine find this broker, where it keeps anything.
         self.mark: RunningMark | None = None
         self._is_draining = False
@@ -144,6 +146,7 @@ class Node:
             secrets = self._secrets = self.config.secrets()
             self._authorities = believed(self.config.path(self.config.tables.tls.authority))
             users, trust = self._load_users(), self.config.trust()
+            self._verifier.renew(trust, self.config.revoked())
             self._audit = self._open_audit()
             disk = await self._open_store()
             for text in self.config.listen:
@@ -155,6 +158,7 @@ class Node:
                 self.store,
                 listen=self.urls,
                 grant=self.config.grant(),
+                signing=self.config.signing(self._verifier),
                 secrets=secrets,
                 retry=self.config.retry(),
                 log=self.log,
@@ -408,13 +412,15 @@ class Node:
             # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
             users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()
             trust, grant = self.config.with_network_of(new).trust(), self.config.grant()
+            signing = self.config.signing(self._verifier)
             authorities = believed(self.config.path(self.config.tables.tls.authority))
         except ConfigError:
             self.config = before
             raise
         self.config = self.config.with_network_of(new)
         self.driver.links.trust = trust
-        self.driver.show_grant(grant)
+        self._verifier.renew(trust, revoked)
+        self.driver.show(grant, signing)
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.clients.users = users
         self.driver.give(self._shares(users))
