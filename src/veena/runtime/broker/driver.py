@@ -59,11 +59,13 @@ from veena.core.delivery.match_cache import Receivers
 from veena.core.statistics import BrokerStatistics
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import EventCodec
+from veena.core.wire.header import link_frame
 from veena.errors import LocalProtocolError
 from veena.event import Event
 from veena.matching.base.engine import Constraint
 from veena.runtime.links.links import Links, Retry
 from veena.runtime.logging.logs import Log
+from veena.runtime.steps import Steps
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.supervision import Supervisor
 from veena.runtime.transports.registry import NO_SECRETS, Secrets
@@ -112,13 +114,14 @@ class Driver:
         clock: Callable[[], int] | None = None,
         wall: Callable[[], int] = time.time_ns,
         supervisor: Supervisor | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self.settings = settings
-        self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self.codec = EventCodec(settings.levels, settings.fanout, link_frame(settings.max_frame))
         self.log = log or Log()
-        #: Who watches over this broker's threads and tasks.
-        self.supervisor = supervisor or Supervisor(self.log.failure)
-        self.links = Links(self.give, self.codec, secrets, retry or Retry(), self.log, self.supervisor)
+        #: Who watches over this broker's threads and tasks, and over how long its steps take.
+        self.supervisor, self.steps = supervisor or Supervisor(self.log.failure), steps or Steps(self.log)
+        self.links = Links(self.give, self.codec, secrets, retry or Retry(), self.log, self.supervisor, self.steps)
         #: Set before the first client is let in.
         self.clients: Clients | None = None
         #: Who makes records, where they are asked for.
@@ -152,9 +155,8 @@ class Driver:
         self._is_in_doubt = False
         #: Something was handled that may have set a timer.
         self._needs_arming = True
-        self._sessions = self._inputs = 0
+        self._sessions = self._inputs = self._wake_ns = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._wake_ns = 0
         self._handlers = self._handlers_of_effects(store.submit)
 
     def _core(self, disk: Disk) -> Broker:
@@ -243,13 +245,14 @@ class Driver:
 
     def take(self, answers: Sequence[FromDisk]) -> None:
         """What the disk answered; what it answers to an ended life is dropped."""
-        for answer in answers:
-            if answer.ticket >> LIFE_BITS != self.life:
-                continue
-            self.give(answer if not self.life else _of_core(answer))
-            if not self.is_remembered and type(answer) is Stored:
-                self.is_remembered = True
-                self.on_change()
+        with self.steps.step(f"{len(answers)} answers", "the disk"):
+            for answer in answers:
+                if answer.ticket >> LIFE_BITS != self.life:
+                    continue
+                self.give(answer if not self.life else _of_core(answer))
+                if not self.is_remembered and type(answer) is Stored:
+                    self.is_remembered = True
+                    self.on_change()
 
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """Engine, constraint and scope of a client's subscription; None if there is none."""
@@ -295,6 +298,7 @@ class Driver:
 
     def _run(self, given: Input | None) -> None:
         """Handle this, or let time pass; then whatever came of it."""
+        is_step = self.steps.begin()
         self._is_busy = True
         wrong: LocalProtocolError | None = None
         try:
@@ -309,6 +313,8 @@ class Driver:
                 self._catch_up()
         finally:
             self._is_busy = False
+            if is_step:
+                self.steps.end(lambda: ("a timer" if given is None else type(given).__name__, "the broker"))
         if self._needs_arming and not self._is_arming and not self._is_in_doubt:
             self._is_arming = True
             asyncio.get_running_loop().call_soon(self._arm)
@@ -388,8 +394,9 @@ class Driver:
         self._is_arming = self._needs_arming = False
         if self._is_over or self._is_in_doubt:
             return
-        self._look_at_clock()
-        due = self.broker.next_wakeup()
+        with self.steps.step("the next timer", "the broker"):
+            self._look_at_clock()
+            due = self.broker.next_wakeup()
         if due is None or (self._timer is not None and self._wake_ns <= due):
             return
         if self._timer is not None:

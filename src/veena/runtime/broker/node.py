@@ -50,6 +50,7 @@ from veena.runtime.config.schema import RELOADABLE, Config, changes
 from veena.runtime.links.statement_verifier import StatementVerifier
 from veena.runtime.logging.audit import NO_AUDIT, AuditLog, open_audit
 from veena.runtime.logging.logs import Log, memory_bytes
+from veena.runtime.steps import Steps
 from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.store.retention import KEPT_AT, Retention
@@ -80,6 +81,7 @@ class Node:
         self._began = time.monotonic()
         #: Who watches over the threads and tasks of this broker.
         self.supervisor = Supervisor(self.log.failure, self._end_by)
+        self.steps = Steps(self.log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._limits = config.entrance_limits()
         self._entrance = Entrance(self._limits, self._take_link, self._take_client, self.log, self._take_question)
@@ -163,6 +165,7 @@ class Node:
                 retry=self.config.retry(),
                 log=self.log,
                 supervisor=self.supervisor,
+                steps=self.steps,
             )
             if Passed in self.store.keeps:
                 driver.recorder = Recorder(self.store.record)
@@ -225,7 +228,7 @@ class Node:
         )
 
     def _make_clients(self, driver: Driver, users: Users) -> Conversations:
-        clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
+        clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log, steps=self.steps)
         clients.revoked = driver.links.revoked = self.config.revoked()
         clients.audit = clients.log_ins.audit = driver.links.audit = self._audit
         clients.batches = driver.recorder is None
@@ -324,9 +327,8 @@ class Node:
     async def _open_http(self) -> None:
         place = self.config.tables.http.listen
         if place is not None:
-            self._http = HttpServer(
-                self.statistics, self.why_not_ready, self.log, lambda: self.config.tables.http.hosts
-            )
+            hosts = lambda: self.config.tables.http.hosts  # noqa: E731
+            self._http = HttpServer(self.statistics, self.why_not_ready, self.log, hosts, self.steps)
             await self._http.start(place)
 
     def _announced(self) -> tuple[str, ...]:
@@ -491,6 +493,7 @@ class Node:
             NO_AUDIT if self._audit is None else self._audit.statistics(),
             self.supervisor.statistics(),
             NO_RENEWAL if self._renewal is None else self._renewal.statistics(),
+            self.steps.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:

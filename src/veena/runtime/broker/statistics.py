@@ -14,6 +14,7 @@ from veena.runtime.clients.table_service import LogStatistics
 from veena.runtime.links.end import EndStatistics
 from veena.runtime.logging.audit import AuditStatistics
 from veena.runtime.logging.logs import LineStatistics
+from veena.runtime.steps import StepStatistics
 from veena.runtime.store.store import StoreStatistics
 from veena.runtime.supervision import SupervisionStatistics
 
@@ -51,3 +52,5 @@ class NodeStatistics:
     supervision: SupervisionStatistics
     #: Its core, made anew after exceptions that nobody foresaw.
     renewal: RenewalStatistics
+    #: How long the steps of its event loop take.
+    loop: StepStatistics
