@@ -110,7 +110,7 @@ class Broker:
             self.map, settings, now_ns, found.known, joined_ns is not None, identity.incarnation, wall_offset_ns
         )
         #: What is still to be done before this broker may sleep.
-        self.schedule = Schedule()
+        self.schedule, self.ledger = Schedule(), Ledger()
         self._links: dict[int, Link] = {}
         self._by_connection: dict[int, Link] = {}
         self.reception = Reception(
@@ -134,7 +134,6 @@ class Broker:
         self.watch = Watch(
             identity.address, self.map, self.table, self._by_connection, settings.cost_hold_ns, self.exchange.learn
         )
-        self.ledger = Ledger()
         routes = (self.map, self.hops, self.profiles, self._by_connection)
         self.events = Events(*routes, settings, self.ledger, self._effects, found, chance, now_ns)
         self.discovery = Discovery(settings, self.profiles, self.reception, self.ledger, found, self._effects, now_ns)

@@ -14,7 +14,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,6 @@ from veena.core.boundary.inputs_effects import Restart
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.boundary.stored import Disk
 from veena.core.boundary.user_shares import UserShares
-from veena.core.wire.client import MAX_URLS
-from veena.core.wire.control import MAX_URL
 from veena.core.wire.log_tables import MAX_TOLD_BROKERS, BrokerPlace
 from veena.errors import ConfigError
 from veena.runtime.access.access_events import AccessEvents
@@ -35,7 +33,7 @@ from veena.runtime.broker.clients_view import clients_view
 from veena.runtime.broker.driver import Driver, FromDisk
 from veena.runtime.broker.entrance import Entrance
 from veena.runtime.broker.http import HttpServer, status
-from veena.runtime.broker.locator import Locator
+from veena.runtime.broker.locator import Locator, told_urls
 from veena.runtime.broker.map_view import live_view
 from veena.runtime.broker.quarantine import Quarantine, quarantine_of
 from veena.runtime.broker.renewal import NO_RENEWAL, Renewal, remembered
@@ -591,11 +589,6 @@ def ready_line(node: Node) -> str:
     """What a broker that is listening says to who started it, as one line of JSON."""
     line = {"address": node.config.label or format_address(node.config.address), "pid": os.getpid()}
     return json.dumps({**line, "url": node.urls[0]})
-
-
-def told_urls(urls: Iterable[str]) -> tuple[str, ...]:
-    """Those that fit into a frame."""
-    return tuple(url for url in urls if len(url) <= MAX_URL)[:MAX_URLS]
 
 
 async def _until(condition: Callable[[], bool], patience_s: float) -> None:
