@@ -157,6 +157,7 @@ class Durables:
         reader = Reader(given.session, given.subscription, first.number, first.cursor)
         reader.presents(given.had, given.skips, given.ack == "manual")
         durable.readers[given.session, given.subscription] = reader
+        durable.read_ns = now_ns
         self._readers[given.session, given.subscription] = durable
         self._by_session.setdefault(given.session, {})[given.subscription] = None
         if durable.level:

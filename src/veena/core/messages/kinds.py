@@ -59,8 +59,8 @@ class Move(Message, frozen=True, tag="Move"):
     client: ClientId
     name: Name
     version: U64
-    #: Whether a client reads the subscription at the sender now.
-    is_read: bool
+    #: How long ago the last of those clients came that read the subscription at the sender now; None where nobody does.
+    age_ns: U63 | None
 
 
 class Backlog(Message, frozen=True, tag="Backlog"):

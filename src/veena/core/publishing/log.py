@@ -75,7 +75,6 @@ class Origin:
         self._reader = reader
         self._effects = effects
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
-        #: For what brokers write to each other: whole events may be in it.
         self._posts = EventCodec(settings.levels, settings.fanout, link_frame(settings.max_frame))
         self._mark = int.from_bytes(blake2b(bytes(host), digest_size=2).digest(), "big") & 0xFFF
         #: Called when an entry for inboxes is on disk.
@@ -155,7 +154,7 @@ class Origin:
     # --- the log ---
 
     def post(self, event: Event, reliable: bool, now_ns: int) -> None:
-        """Publish an event of this broker's own (`messages.mailbox`)."""
+        """Publish an event of this broker's own (`messages.mailbox`), which may hold a whole event of somebody else."""
         wanted = self._interest.destinations(event, self._host, now_ns) | self._router.me
         frame = self._posts.frame(event, reliable=reliable, origin=self._host, to_serve=wanted, served=self._router.me)
         if reliable:

@@ -103,7 +103,7 @@ class Sessions:
             host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
             lambda: origin.next_offset, self.roaming.open, self.users,
         )  # fmt: skip
-        self.missed = MissedEvents(host, settings, profiles, ends, self.post, reader)
+        self.missed = MissedEvents(host, settings, profiles, ends, self.post, origin, reader)
         self.shared = Shared(
             host, settings, self.durables, self.post, effects, self.elsewhere,
             profiles.is_ready, origin.new_incarnation, origin.bury, self.users, now_ns,
