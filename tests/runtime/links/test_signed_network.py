@@ -15,7 +15,7 @@ import veena
 from tests.runtime.authority import Authority
 from tests.runtime.raw_link import RawLink, link_to
 from tests.runtime.streams import until
-from veena.address import Address, format_address
+from veena.address import Address, Unit, format_address
 from veena.core.trust.signatures import digest_statement
 from veena.core.wire.control import Frame
 from veena.core.wire.interest import Digest, Interest, Version
@@ -60,6 +60,10 @@ def started(authority: Authority, name: str, dial: str = "") -> Node:
     )
 
 
+async def reached(node: Node, units: list[Unit]) -> None:
+    await until(lambda: all(unit in node.driver.reached for unit in units))
+
+
 @asynccontextmanager
 async def network(authority: Authority) -> AsyncIterator[dict[str, Node]]:
     """a - b - c, each in a super-cluster of its own, and each in reach of all."""
@@ -71,10 +75,8 @@ async def network(authority: Authority) -> AsyncIterator[dict[str, Node]]:
             await node.start()
             stack.push_async_callback(node.stop, 0.1)
             url = node.urls[0]
-        units = [place[:2] for place in PLACES.values()]
         for node in nodes.values():
-            own = node.config.address[:2]
-            await until(lambda node=node, own=own: all(unit in node.driver.reached for unit in units if unit != own))
+            await reached(node, [place[:2] for place in PLACES.values() if place != node.config.address])
         yield nodes
 
 
