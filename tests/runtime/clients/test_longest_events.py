@@ -76,6 +76,26 @@ def test_a_member_at_another_broker_gets_the_longest_event() -> None:
     run(scenario())
 
 
+def test_names_as_long_as_any_move_too() -> None:
+    """A client whose id has more than 249 characters ended its broker by one durable subscription."""
+    client_id, durable, topic = "\N{GRINNING FACE}" * 255, "\N{GRINNING FACE}" * 255, "\N{GRINNING FACE}" * 1024
+
+    async def scenario() -> None:
+        async with two_sites() as (one, other):
+            async with one.client(client_id) as reader:
+                await reader.subscribe(topic=topic, durable=durable)
+            async with one.client("writer") as writer:
+                await writer.publish(topic=topic, body=b"kept", reliable=True)
+            async with other.client(client_id) as reader:
+                kept = await reader.subscribe(topic=topic, durable=durable)
+                assert await has(kept, 4)
+                await kept.delete()
+                await reader.subscribe(topic=topic, group="\N{GRINNING FACE}" * 100, durable=durable)
+            assert [site.driver.broker.events.sessions.post.unsent for site in (one, other)] == [0, 0]
+
+    run(scenario())
+
+
 def test_a_durable_subscription_with_thousands_of_publishers_moves() -> None:
     """Where it was tells up to where it had each stream; one client may make as many streams as it likes."""
 

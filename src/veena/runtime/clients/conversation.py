@@ -75,8 +75,6 @@ ORDERLY = (RefusalCode.BYE, RefusalCode.CLOSING)
 
 _NOTHING: Sequence[Frame | EventBurst] = ()
 
-logger = logging.getLogger("veena.clients")
-
 
 class House(Protocol):
     """The broker's client service, as far as one conversation and the handlers of its frames use it.
@@ -433,7 +431,7 @@ class Conversation:
             self._checking.cancel()
         self.house.forget(self)
         if self.session:
-            logger.debug("client %s is gone: %s", self.name, reason)
+            self.house.log.debug("a client is gone", client=self.name, reason=reason)
             self.house.later(ClientDown(self.session, lost, dismissed))
 
     @property
