@@ -43,6 +43,7 @@ from veena.core.boundary.inputs_effects import (
     ReadFailed,
     Restart,
     Send,
+    StatementRefused,
     Store,
     Stored,
     StoreFailed,
@@ -50,6 +51,7 @@ from veena.core.boundary.inputs_effects import (
     Unreachable,
 )
 from veena.core.boundary.settings import Settings
+from veena.core.boundary.signing import Signing
 from veena.core.boundary.staging import StagedHeld, StagedReleased, StageEffect
 from veena.core.boundary.stored import Disk, Identity
 from veena.core.broker import Broker
@@ -104,6 +106,7 @@ class Driver:
         *,
         listen: tuple[str, ...] = (),
         grant: bytes = b"",
+        signing: Signing | None = None,
         secrets: Secrets = NO_SECRETS,
         retry: Retry | None = None,
         log: Log | None = None,
@@ -141,9 +144,8 @@ class Driver:
         self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
         self._clock = clock or steady_clock()
         self._wall = WallWatch(wall)
-        self._chance = chance
-        self._listen, self._grant = listen, grant
-        self._store = store
+        self._chance, self._store = chance, store
+        self._listen, self._grant, self._signing = listen, grant, signing
         #: How many cores there were before this one.
         self.life = 0
         self.broker = self._core(disk)
@@ -171,6 +173,7 @@ class Driver:
             disk=disk,
             grant=self._grant,
             wall_offset_ns=self._wall.begin(now_ns),
+            signing=self._signing,
         )
 
     def _handlers_of_effects(self, submit: Callable[[Store | Read], None]) -> dict[type[Effect], Callable[..., None]]:
@@ -184,6 +187,7 @@ class Driver:
             Unreachable: self._unreachable,
             MaySpeak: self._answer_may_speak,
             Restart: self._restart,
+            StatementRefused: self.links.note_statement,
             StagedReleased: self._staged,
             StagedHeld: self._staged,
         }
@@ -204,11 +208,14 @@ class Driver:
         self._is_in_doubt = False
         self._run(None)
 
-    def show_grant(self, grant: bytes) -> None:
-        """Show this grant to others from now on, in lives to come too."""
-        if grant != self._grant:
-            self._grant = grant
-            self.give(Granted(grant))
+    def show(self, grant: bytes, signing: Signing | None) -> None:
+        """Show this grant to others and sign so from now on, in lives to come too."""
+        if self._signing is None:
+            signing = None  # who was never asked for signatures begins with the next start
+        before = None if self._signing is None else self._signing.signer.certificate
+        if grant != self._grant or (signing is not None and signing.signer.certificate != before):
+            self._grant, self._signing = grant, signing or self._signing
+            self.give(Granted(grant, signing))
 
     def give(self, given: Input) -> None:
         """Let the broker handle this and carry out what follows; LocalProtocolError for what this side did wrong.

@@ -14,7 +14,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,6 @@ from veena.core.boundary.inputs_effects import Restart
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.boundary.stored import Disk
 from veena.core.boundary.user_shares import UserShares
-from veena.core.wire.client import MAX_URLS
-from veena.core.wire.control import MAX_URL
 from veena.core.wire.log_tables import MAX_TOLD_BROKERS, BrokerPlace
 from veena.errors import ConfigError
 from veena.runtime.access.access_events import AccessEvents
@@ -35,7 +33,7 @@ from veena.runtime.broker.clients_view import clients_view
 from veena.runtime.broker.driver import Driver, FromDisk
 from veena.runtime.broker.entrance import Entrance
 from veena.runtime.broker.http import HttpServer, status
-from veena.runtime.broker.locator import Locator
+from veena.runtime.broker.locator import Locator, told_urls
 from veena.runtime.broker.map_view import live_view
 from veena.runtime.broker.quarantine import Quarantine, quarantine_of
 from veena.runtime.broker.renewal import NO_RENEWAL, Renewal, remembered
@@ -47,6 +45,7 @@ from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
 from veena.runtime.config.schema import RELOADABLE, Config, changes
+from veena.runtime.links.statement_verifier import StatementVerifier
 from veena.runtime.logging.audit import NO_AUDIT, AuditLog, open_audit
 from veena.runtime.logging.logs import Log, memory_bytes
 from veena.runtime.steps import Steps
@@ -97,6 +96,7 @@ class Node:
         self._http: HttpServer | None = None
         self._audit: AuditLog | None = None
         self._authorities = Believed()
+        self._verifier = StatementVerifier()
         #: By which commands on this machine find this broker, where it keeps anything.
         self.mark: RunningMark | None = None
         self._is_draining = False
@@ -146,6 +146,7 @@ class Node:
             secrets = self._secrets = self.config.secrets()
             self._authorities = believed(self.config.path(self.config.tables.tls.authority))
             users, trust = self._load_users(), self.config.trust()
+            self._verifier.renew(trust, self.config.revoked())
             self._audit = self._open_audit()
             disk = await self._open_store()
             for text in self.config.listen:
@@ -157,6 +158,7 @@ class Node:
                 self.store,
                 listen=self.urls,
                 grant=self.config.grant(),
+                signing=self.config.signing(self._verifier),
                 secrets=secrets,
                 retry=self.config.retry(),
                 log=self.log,
@@ -410,13 +412,15 @@ class Node:
             # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
             users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()
             trust, grant = self.config.with_network_of(new).trust(), self.config.grant()
+            signing = self.config.signing(self._verifier)
             authorities = believed(self.config.path(self.config.tables.tls.authority))
         except ConfigError:
             self.config = before
             raise
         self.config = self.config.with_network_of(new)
         self.driver.links.trust = trust
-        self.driver.show_grant(grant)
+        self._verifier.renew(trust, revoked)
+        self.driver.show(grant, signing)
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.clients.users = users
         self.driver.give(self._shares(users))
@@ -585,11 +589,6 @@ def ready_line(node: Node) -> str:
     """What a broker that is listening says to who started it, as one line of JSON."""
     line = {"address": node.config.label or format_address(node.config.address), "pid": os.getpid()}
     return json.dumps({**line, "url": node.urls[0]})
-
-
-def told_urls(urls: Iterable[str]) -> tuple[str, ...]:
-    """Those that fit into a frame."""
-    return tuple(url for url in urls if len(url) <= MAX_URL)[:MAX_URLS]
 
 
 async def _until(condition: Callable[[], bool], patience_s: float) -> None:

@@ -19,7 +19,18 @@ from dataclasses import dataclass
 from math import inf
 
 from veena.address import format_address
-from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, LinkDown, LinkLoad, LinkRoom, LinkUp, Send
+from veena.core.boundary.inputs_effects import (
+    Arrived,
+    Close,
+    Dial,
+    Input,
+    LinkDown,
+    LinkLoad,
+    LinkRoom,
+    LinkUp,
+    Send,
+    StatementRefused,
+)
 from veena.core.wire import codec as wire
 from veena.core.wire.control import MAX_REASON, Goodbye, Hello
 from veena.core.wire.event import EventCodec, EventFrame
@@ -134,6 +145,15 @@ class Links:
         self._log.noise("link refused", peer=stream.peer, proven=stream.proven, code=code, reason=reason)
         if self.audit is not None:
             self.audit.note("link refused", certificate=stream.proven, address=stream.peer, code=code, reason=reason)
+
+    def note_statement(self, effect: StatementRefused) -> None:
+        """A neighbour passed on what was not signed by whoever may say it; its link stays."""
+        end = self._ends.get(effect.link)
+        peer, proven = (None, None) if end is None else (end.stream.peer, end.stream.proven)
+        self._log.noise("statement refused", link=effect.link, peer=peer, proven=proven, reason=effect.reason)
+        if self.audit is not None:
+            code = RefusalCode.DENIED
+            self.audit.note("statement refused", certificate=proven, address=peer, code=code, reason=effect.reason)
 
     def keep(self, urls: Sequence[Url]) -> None:
         """Keep a link to the broker that listens on these; the first that answers is taken."""

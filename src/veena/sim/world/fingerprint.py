@@ -118,6 +118,7 @@ EFFECT_CODES: dict[type[Effect], int] = {
     stage.StagedHeld: 161,
     clients.AskRoom: 162,
     clients.SubscriptionState: 163,
+    boundary.StatementRefused: 164,
 }
 
 REASON_CODES: dict[Reason, int] = {
