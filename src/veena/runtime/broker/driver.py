@@ -259,7 +259,10 @@ class Driver:
                 answer = self._answers.popleft()
                 if answer.ticket >> LIFE_BITS != self.life:
                     continue
-                self.give(answer if not self.life else _of_core(answer))
+                try:
+                    self.give(answer if not self.life else _of_core(answer))
+                except LocalProtocolError as error:  # the answers behind it count all the same
+                    self.log.failure(f"the core refused what the disk answered: {type(answer).__name__}", error)
                 if not self.is_remembered and type(answer) is Stored:
                     self.is_remembered = True
                     self.on_change()
@@ -409,7 +412,7 @@ class Driver:
             return
         with self.steps.step("the next timer", "the broker"):
             self._look_at_clock()
-            due = self.broker.next_wakeup()
+            due = self._next_wakeup()
         if due is None or (self._timer is not None and self._wake_ns <= due):
             return
         if self._timer is not None:
@@ -417,6 +420,15 @@ class Driver:
         self._wake_ns = due
         delay = min(max(0.0, (due - self._clock()) / 1e9), MAX_SLEEP_S)
         self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _next_wakeup(self) -> int | None:
+        """When the core wants to be woken. One that cannot say it would never be woken again: that is a doubt, too."""
+        try:
+            return self.broker.next_wakeup()
+        except Exception as error:
+            if not self._doubt(None, error):
+                raise
+            return None
 
     def _look_at_clock(self) -> None:
         """Tell the core when somebody has set the wall clock."""
@@ -427,7 +439,7 @@ class Driver:
 
     def _wake(self) -> None:
         self._timer = None
-        due = self.broker.next_wakeup()
+        due = self._next_wakeup()
         if due is not None and due <= self._clock():
             self._run(None)
         else:
