@@ -58,7 +58,10 @@ ROOM_LAYERS: dict[str, list[str]] = {
         "wire boundary trust topology links interest membership discovery",
     ],
     "runtime": [
-        "supervision logging networks transports pki links fleet store access export locator config clients broker",
+        (
+            "supervision logging evaluation networks transports pki links fleet store access export locator config"
+            " clients broker"
+        ),
     ],
     "matching": ["base condition index tags xpath simple engines"],
     "spark": ["log launch source archive matching audit analyze bench scale sink"],

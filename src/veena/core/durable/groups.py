@@ -349,6 +349,7 @@ class Shared(DurableObserver):
                 group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
         elif len(group.members) < MAX_MEMBERS:
             group.members[member] = _Place(now_ns, message.rights)
+            self._durables.wake(group.durable)
             group.empty_ns = None
             group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
         self._confirm(group, member, now_ns)
