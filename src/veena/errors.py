@@ -92,6 +92,12 @@ class ClockDiffers(RemoteProtocolError):
     code: RefusalCode = RefusalCode.CLOCK
 
 
+class NotSigned(RemoteProtocolError):
+    """The peer passes on a statement of another unit that nobody of that unit has signed."""
+
+    code: RefusalCode = RefusalCode.DENIED
+
+
 class OtherVersion(RemoteProtocolError):
     """The peer speaks a version of the wire that this side does not; the text names both."""
 

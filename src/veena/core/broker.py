@@ -36,6 +36,7 @@ from veena.core.boundary.inputs_effects import (
     StoreFailed,
 )
 from veena.core.boundary.settings import Settings, check_place
+from veena.core.boundary.signing import Signing
 from veena.core.boundary.stored import Disk, Identity
 from veena.core.boundary.tickets import Ledger
 from veena.core.delivery.match_cache import Receivers
@@ -69,18 +70,21 @@ from veena.core.wire.control import (
 from veena.core.wire.event import EventFrame
 from veena.core.wire.interest import Have
 from veena.core.wire.membership import Contacts
+from veena.core.wire.signatures import Credentials, Proofs
 from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 
 #: Links of one broker: more than a broker of 64 neighbours a level and 8 levels has.
 MAX_LINKS = 1024
 #: Reasons for the end of a link that whoever looks after links must know of.
 _TOLD = (RefusalCode.DENIED, RefusalCode.CLOCK)
+#: What comes often, and after which there is often nothing to do.
+_RECEIPTS = (Have, Credentials, Proofs)
 #: 64 bits of chance for a nonce.
 Chance = Callable[[int], int]
 
 
 class Broker:
-    """One broker; `chance(64)` gives 64 random bits."""
+    """One broker; `chance(64)` gives 64 random bits. Without `signing` nothing is signed or checked."""
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Broker:
         disk: Disk | None = None,
         grant: bytes = b"",
         wall_offset_ns: int = 0,
+        signing: Signing | None = None,
     ) -> None:
         check_place(identity.address, settings)
         self.identity, self.settings, self._chance = identity, settings, chance
@@ -105,7 +110,7 @@ class Broker:
             self.map, settings, now_ns, found.known, joined_ns is not None, identity.incarnation, wall_offset_ns
         )
         #: What is still to be done before this broker may sleep.
-        self.schedule = Schedule()
+        self.schedule, self.ledger = Schedule(), Ledger()
         self._links: dict[int, Link] = {}
         self._by_connection: dict[int, Link] = {}
         self.reception = Reception(
@@ -121,15 +126,14 @@ class Broker:
         self.contacts, self.dialler = make_contacts(
             self.map, self._by_connection, self.profiles, identity, listen, settings, grant
         )
+        self._effects: list[Effect] = []
         self.exchange = Exchange(
             identity.address, settings, self.profiles, self.contacts, (self.table, self.hops),
-            (self._links, self._by_connection), self.schedule, self._refuse,
+            (self._links, self._by_connection), self.schedule, self._refuse, self._effects, signing, grant,
         )  # fmt: skip
         self.watch = Watch(
             identity.address, self.map, self.table, self._by_connection, settings.cost_hold_ns, self.exchange.learn
         )
-        self.ledger = Ledger()
-        self._effects: list[Effect] = []
         routes = (self.map, self.hops, self.profiles, self._by_connection)
         self.events = Events(*routes, settings, self.ledger, self._effects, found, chance, now_ns)
         self.discovery = Discovery(settings, self.profiles, self.reception, self.ledger, found, self._effects, now_ns)
@@ -262,6 +266,7 @@ class Broker:
             *self.events.statistics(),
             self.exchange.records,
             self.exchange.news,
+            self.exchange.statements.statistics(),
             self.discovery.statistics(),
         )
 
@@ -304,6 +309,7 @@ class Broker:
     def _granted(self, given: Granted, now_ns: int) -> None:
         self._grant = given.grant
         self.contacts.granted(given.grant, now_ns)
+        self.exchange.renewed(given.signing, given.grant, now_ns)
 
     def _link_down(self, given: LinkDown, now_ns: int) -> None:
         self._threshold.leave(given.link)
@@ -362,7 +368,7 @@ class Broker:
         handler = self._frames.get(type(ready))
         if type(ready) in self._event_frames:
             schedule.events_passed()
-        elif type(ready) is not Have:
+        elif type(ready) not in _RECEIPTS:
             schedule.control_changed()
         if handler is not None:
             handler(link, ready, now_ns)

@@ -10,21 +10,24 @@ in reach with less than it wants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from veena.address import Address
-from veena.core.boundary.inputs_effects import ClockSet
+from veena.core.boundary.inputs_effects import ClockSet, Effect
 from veena.core.boundary.settings import Settings
+from veena.core.boundary.signing import Signing
 from veena.core.interest.service import Profiles
 from veena.core.links.early import ORDERED, EarlyFrames
 from veena.core.links.link import Link
 from veena.core.membership.redial import ContactBook
 from veena.core.schedule import Schedule
+from veena.core.signing import Statements
 from veena.core.topology.connection import check_record
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.topology.next_hops import Hops
 from veena.core.wire.control import ConnectionRecord, Connections, Frame, Refresh
 from veena.core.wire.interest import Have, Interest
+from veena.core.wire.signatures import Credentials, Proofs
 from veena.errors import RemoteProtocolError, VeenaError
 
 
@@ -41,6 +44,9 @@ class Exchange:
         links: tuple[Mapping[int, Link], Mapping[int, Link]],
         schedule: Schedule,
         refuse: Callable[[Link, VeenaError, int], None],
+        effects: list[Effect],
+        signing: Signing | None = None,
+        grant: bytes = b"",
     ) -> None:
         self._host, self._settings = host, settings
         self._profiles, self._contacts = profiles, contacts
@@ -49,6 +55,7 @@ class Exchange:
         self._links, self._by_connection = links
         self._schedule = schedule
         self._refuse = refuse
+        self.statements = Statements(host, settings, profiles, self._table, links[1], signing, grant, effects)
         self._early = EarlyFrames()
         #: Records that came, and that were passed on.
         self.records = self.news = 0
@@ -59,6 +66,8 @@ class Exchange:
             Refresh: self._on_refresh,
             Interest: self._on_interest,
             Have: self._on_have,
+            Credentials: self._on_credentials,
+            Proofs: self._on_proofs,
         }
 
     def next_wakeup(self) -> int | None:
@@ -66,6 +75,7 @@ class Exchange:
 
     def check(self) -> None:
         self._early.check()
+        self.statements.check()
 
     # --- taking in ---
 
@@ -82,7 +92,23 @@ class Exchange:
         self._early.hold(link.number, frame)
         return True
 
+    def _on_credentials(self, link: Link, frame: Credentials, now_ns: int) -> None:
+        if not self._must_wait(link, frame, now_ns):
+            self.statements.credentials_came(link, frame)
+
+    def _on_proofs(self, link: Link, frame: Proofs, now_ns: int) -> None:
+        self.statements.proofs_came(link, frame)
+
+    def _must_wait(self, link: Link, frame: Frame, now_ns: int) -> bool:
+        """Whether a frame waits until its signatures may be checked; it then does."""
+        wait_ns = self.statements.wait_for(link, frame, now_ns)
+        if wait_ns:
+            self._hold(link, frame, now_ns + wait_ns)
+        return wait_ns > 0
+
     def _on_connections(self, link: Link, frame: Connections, now_ns: int) -> None:
+        if self._must_wait(link, frame, now_ns):
+            return
         for record in frame.records:
             if record.level < link.level:
                 raise RemoteProtocolError(
@@ -90,8 +116,11 @@ class Exchange:
                 )
             check_record(record, self._host, self._settings.fanout)
         self.records += len(frame.records)
-        for record in frame.records:  # only now: a frame is taken whole or not at all
+        taken, proofs = self.statements.enter(link, frame, now_ns)
+        assert isinstance(taken, Connections)
+        for record in taken.records:  # only now: a frame is taken whole or not at all
             self.learn(record, link.number, now_ns)
+        self.statements.keep(link, taken, proofs)
         if frame.complete:
             self._profiles.snapshot_taken(link.level)
 
@@ -99,22 +128,31 @@ class Exchange:
         # What has changed since it was told everything it has heard anyway.
         if now_ns >= link.refreshed_ns + self._settings.heartbeat_ns:
             link.refreshed_ns = now_ns
+            self.statements.refreshed(link)
             self.tell_everything(link, now_ns)
 
     def _on_interest(self, link: Link, frame: Interest, now_ns: int) -> None:
         wait_ns = self._profiles.epochs.wait_for(frame, now_ns)
         if wait_ns:
             self._hold(link, frame, now_ns + wait_ns)
-        else:
-            self._profiles.handle(frame, link.number, link.level, now_ns)
+        elif not self._must_wait(link, frame, now_ns):
+            taken, proofs = self.statements.enter(link, frame, now_ns)
+            assert isinstance(taken, Interest)
+            self._profiles.handle(taken, link.number, link.level, now_ns)
+            self.statements.keep(link, taken, proofs)
 
     def _on_have(self, link: Link, frame: Have, now_ns: int) -> None:
         wait_ns = self._profiles.epochs.wait_for_claims(frame.claims, now_ns)
         if wait_ns:
             self._hold(link, frame, now_ns + wait_ns)
             return
+        if self._must_wait(link, frame, now_ns):
+            return
+        taken, proofs = self.statements.enter(link, frame, now_ns)
+        assert isinstance(taken, Have)
         # All links of a cluster bring the same claims, so most are no news.
-        self._schedule.receipt_came(self._profiles.handle_claims(frame, link.number, link.level, now_ns))
+        self._schedule.receipt_came(self._profiles.handle_claims(taken, link.number, link.level, now_ns))
+        self.statements.keep(link, taken, proofs)
 
     def _hold(self, link: Link, frame: Frame, until_ns: int) -> None:
         self._schedule.control_changed()
@@ -141,22 +179,38 @@ class Exchange:
 
     def closed(self, link: Link) -> None:
         self._early.forget(link.number)
+        self.statements.closed(link)
 
     # --- telling ---
 
     def tell_everything(self, link: Link, now_ns: int) -> None:
         self._contacts.tell_everything(link, now_ns)
-        link.tell(self._profiles.frames(self._profiles.everything(now_ns), link.level), now_ns)
-        link.tell(self._table.frames(self._table.everything(), link.level, link.connection, True), now_ns)
+        self._tell(link, self._profiles.frames(self._profiles.everything(now_ns), link.level), now_ns)
+        self._tell_connections(link, self._table.everything(), now_ns, complete=True)
 
     def pass_on(self, news: list[tuple[ConnectionRecord, int | None]], now_ns: int) -> None:
         self.news += len(news)
         for link in list(self._by_connection.values()):
-            told = (record for record, source in news if source != link.number)
-            link.tell(self._table.frames(told, link.level, link.connection), now_ns)
+            self._tell_connections(link, [record for record, source in news if source != link.number], now_ns)
 
     def pass_on_wants(self, now_ns: int) -> None:
         news = self._profiles.news()
         for link in list(self._by_connection.values()) if news else ():
             told = (item for item, source in news if source != link.number)
-            link.tell(self._profiles.frames(told, link.level), now_ns)
+            self._tell(link, self._profiles.frames(told, link.level), now_ns)
+
+    def renewed(self, signing: Signing | None, grant: bytes, now_ns: int) -> None:
+        """The host shows another certificate or grant with what it signs: it says that again."""
+        for record in self.statements.renewed(signing, grant, now_ns):
+            self.learn(record, None, now_ns)
+
+    def _tell_connections(
+        self, link: Link, records: Iterable[ConnectionRecord], now_ns: int, complete: bool = False
+    ) -> None:
+        # Where connections are signed, the two ends of one give each other their signatures over itself.
+        own_id = None if self.statements.is_far(link) else link.connection
+        self._tell(link, self._table.frames(records, link.level, own_id, complete), now_ns)
+
+    def _tell(self, link: Link, frames: Sequence[Frame], now_ns: int) -> None:
+        for frame in self.statements.signed(link, frames):
+            link.send(frame, now_ns)

@@ -17,6 +17,7 @@ from veena.core.publishing.log import OriginStatistics
 from veena.core.publishing.replica_sender import CopyStatistics
 from veena.core.routing.router import RouterStatistics
 from veena.core.sessions.quench import QuenchStatistics
+from veena.core.signing import SignatureStatistics
 from veena.core.topology.next_hops import HopStatistics
 
 
@@ -43,4 +44,5 @@ class BrokerStatistics:
     #: Records received, and those among them that told something new.
     records: int
     news: int
+    signatures: SignatureStatistics
     discovery: DiscoveryStatistics

@@ -82,6 +82,25 @@ def test_who_subscribes_again_is_given_nothing_old() -> None:
     assert found.bodies[fickle] == ["new"]
 
 
+def test_answers_to_earlier_questions_are_not_asked_for_again() -> None:
+    """An answer is an event in the log of its sender too: told again with each question, answers would multiply."""
+    found = stage()
+    reader, publisher = found.subscribe("0"), found.attach("2", "publisher")
+    found.wait()
+    liar, victim = Liar(found, "1"), found.addresses["0"]
+    found.wait_ms(500)
+    rounds, count = 6, 0
+    before = found.broker("2").events.origin.next_offset
+    for _ in range(rounds):
+        liar.say(liar.wants_nothing(victim, victim))
+        found.wait_ms(5)
+        count += len(publish(found, publisher, 2, count))
+        found.wait(LEASE.lease_ns)
+    assert found.broker("0").events.sessions.missed.asked >= 3, "it asked several times"
+    assert sorted(found.bodies[reader], key=int) == [str(each) for each in range(count)]
+    assert found.broker("2").events.origin.next_offset - before <= 2 * count, "each event, and one answer with it"
+
+
 def lie_again_and_again(found: Stage, liar: Liar, lie: Callable[[], Frame], publisher: int, times: int) -> list[str]:
     """Lie, and publish while the lie is believed; what was published."""
     bodies: list[str] = []

@@ -19,6 +19,7 @@ from veena.core.messages.addresses import (
     reply_id,
     vector,
 )
+from veena.event import MAX_CLIENT_ID_LENGTH
 
 FANOUT, LEVELS = 32, 4
 numbers = st.integers(0, 3)
@@ -120,3 +121,11 @@ def test_hostile_ids_are_harmless(host: Address, addressee: str) -> None:
     if len(place.unit) > LEVELS or (place.unit and max(place.unit) >= FANOUT):
         assert found == 0
         assert not is_here(place, host)
+
+
+def test_homes_of_clients_with_long_ids() -> None:
+    """No two clients have the same home, and every home is an id that an event may name."""
+    ids = ["a", "a" * 249, "a" * 250, "a" * 255, "\N{GRINNING FACE}" * 255]
+    homes = [home_id(each) for each in ids]
+    assert len(set(homes)) == len(ids) and max(map(len, homes)) <= MAX_CLIENT_ID_LENGTH
+    assert all(is_internal(each) and place_of(each) is None for each in homes)

@@ -43,7 +43,7 @@ class Outbox:
         return now_ns + 1
 
 
-MOVE = Move("alice", "mine", 9, True)
+MOVE = Move("alice", "mine", 9, 5)
 streams = st.dictionaries(
     st.tuples(st.text(min_size=1, max_size=5), st.integers(0, 2**64 - 1), st.integers(0, 5)),
     st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1)),
@@ -58,10 +58,10 @@ def test_a_message_arrives_as_it_was_posted() -> None:
     heard: list[tuple[Message, Address, int]] = []
     receiver.deals_with(Move, lambda message, origin, now_ns: heard.append((message, origin, now_ns)))
     sender.send("~0.1.2.4", MOVE, 5)
-    sender.send("~0.1.2.4", Move("alice", "mine", 10, True), 6, reliable=False)
+    sender.send("~0.1.2.4", Move("alice", "mine", 10, 5), 6, reliable=False)
     for frame in outbox.frames:
         receiver.arrived(frame, 77)
-    assert heard == [(MOVE, HOST, 77), (Move("alice", "mine", 10, True), HOST, 77)]
+    assert heard == [(MOVE, HOST, 77), (Move("alice", "mine", 10, 5), HOST, 77)]
     assert [frame.reliable for frame in outbox.frames] == [True, False]
     assert outbox.frames[0].event().to == ("~0.1.2.4",)
     assert outbox.frames[0].event().headers == {KIND: "Move"}

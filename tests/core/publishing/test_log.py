@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.core.scripted_events import (
@@ -38,6 +40,7 @@ from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.stored import Entry, Progress
 from veena.core.publishing.log import DEAD_LETTERS
 from veena.core.wire.control import Connections, Done
+from veena.core.wire.event import EventCodec
 from veena.errors import RefusalCode
 from veena.event import Event, EventId
 
@@ -376,6 +379,20 @@ def test_what_outlives_its_retention_is_a_dead_letter() -> None:
     assert (host.statistics().origin.dead_letters, host.statistics().origin.open) == (1, 0)
     again = EventPeer(host, 7, mate(2), RETENTION_NS + 2 * SECOND_NS, nonce=77)
     assert sequences(again.greet(RETENTION_NS + 2 * SECOND_NS), 7) == []
+
+
+def test_an_event_as_long_as_any_is_a_dead_letter_without_its_body() -> None:
+    """With what a letter says of it, it would be too long: the broker ended over that."""
+    settings = replace(patient(retention_ns=RETENTION_NS), max_frame=1024)
+    host, _, incarnation = origin(settings)
+    host.reader(2, DEAD_LETTERS)
+    codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+    event = Event(topic="quotes", body=bytes(900), event_id=EventId("p", incarnation, 1, 1))
+    publish(host, 1, codec.frame(event, reliable=True))
+    assert len(codec.encode(host.kept.entries[0].frame, 0)) > 1000
+    effects = [*host.run(0, RETENTION_NS), *host.tick(RETENTION_NS + SECOND_NS)]
+    (letter,) = [effect.frame.event() for effect in effects if isinstance(effect, Deliver)]
+    assert (letter.topic, letter.headers["of_topic"], bytes(letter.body)) == (DEAD_LETTERS, "quotes", b"")
 
 
 def test_what_lies_in_the_log_for_a_unit_that_never_returns() -> None:

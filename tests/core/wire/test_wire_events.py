@@ -26,7 +26,7 @@ from veena.core.wire.event import (
     EventCodec,
     EventFrame,
 )
-from veena.core.wire.header import HEADER_SIZE, MAX_EVENT_DATAGRAM, MAX_FRAME
+from veena.core.wire.header import HEADER_SIZE, MAX_EVENT_DATAGRAM, MAX_FRAME, MAX_LINK_FRAME
 from veena.core.wire.section import (
     MAX_HEADERS,
     MAX_INTEGER_BYTES,
@@ -282,7 +282,13 @@ def test_wrong_use_is_reported_here() -> None:
     for origin in ((0, 1, 2), (0, 1, 2, 32), (0, 1, 2, -1)):
         with pytest.raises(LocalProtocolError, match="origin"):
             CODEC.frame(Event(event_id=ID), origin=origin)
-    for levels, fanout, max_frame in ((0, 32, 1024), (9, 32, 1024), (4, 33, 1024), (4, 32, MAX_FRAME + 1), (4, 32, 16)):
+    for levels, fanout, max_frame in (
+        (0, 32, 1024),
+        (9, 32, 1024),
+        (4, 33, 1024),
+        (4, 32, MAX_LINK_FRAME + 1),
+        (4, 32, 16),
+    ):
         with pytest.raises(LocalProtocolError, match="expected"):
             EventCodec(levels, fanout, max_frame)
 

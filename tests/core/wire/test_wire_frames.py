@@ -20,6 +20,7 @@ from veena.core.wire import interest as interest_frames
 from veena.core.wire import locator as locator_frames
 from veena.core.wire import log_tables as log_frames
 from veena.core.wire import membership as setup_frames
+from veena.core.wire import signatures as signature_frames
 from veena.core.wire import staging as stage_frames
 from veena.core.wire.client import ClientHello, ClientWelcome, Places
 from veena.core.wire.control import (
@@ -172,6 +173,7 @@ def test_every_frame_has_a_kind() -> None:
             locator_frames,
             log_frames,
             stage_frames,
+            signature_frames,
         )
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Frame) and value is not Frame

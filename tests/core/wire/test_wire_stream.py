@@ -15,7 +15,16 @@ from veena.core.wire import codec as wire
 from veena.core.wire import control as frames
 from veena.core.wire.control import Connections, Done, Frame, Goodbye, Heartbeat, Hello
 from veena.core.wire.event import EventCodec, EventFrame
-from veena.core.wire.header import EVENT, HEADER, HEADER_SIZE, MAX_CONTROL_FRAME, MAX_DATAGRAM, MAX_FRAME, VERSION
+from veena.core.wire.header import (
+    EVENT,
+    HEADER,
+    HEADER_SIZE,
+    MAX_CONTROL_FRAME,
+    MAX_DATAGRAM,
+    MAX_FRAME,
+    MAX_LINK_FRAME,
+    VERSION,
+)
 from veena.errors import LocalProtocolError, OtherVersion, RemoteProtocolError
 from veena.event import Event, EventId
 
@@ -209,7 +218,7 @@ def test_events_wait_for_the_codec() -> None:
     assert number == 3
 
 
-@pytest.mark.parametrize("max_frame", [0, -1, HEADER_SIZE, MAX_FRAME + 1])
+@pytest.mark.parametrize("max_frame", [0, -1, HEADER_SIZE, MAX_LINK_FRAME + 1])
 def test_the_limit_has_limits(max_frame: int) -> None:
     with pytest.raises(LocalProtocolError, match="max_frame"):
         wire.Decoder(max_frame=max_frame)

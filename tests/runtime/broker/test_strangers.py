@@ -14,7 +14,9 @@ from tests.runtime.processes import veena
 from tests.runtime.raw_client import attach
 from tests.runtime.streams import CERTIFICATES, secrets, until
 from tests.tiers import few
-from veena.core.wire.header import HEADER, HEADER_SIZE, VERSION
+from veena.core.wire.client import ClientHello
+from veena.core.wire.codec import encode
+from veena.core.wire.header import HEADER, HEADER_SIZE, VERSION, VERSION_LOW
 from veena.runtime.broker.node import Node
 from veena.runtime.config.reader import parse_config
 from veena.runtime.transports.url import Url, parse_url
@@ -49,6 +51,49 @@ async def is_open(reader: asyncio.StreamReader) -> bool:
         return True
     except ConnectionError:
         return False
+
+
+async def upgraded(url: Url) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection after the handshake of WebSocket; frames are made by `ping`."""
+    reader, writer = await silent(url)
+    writer.write(
+        f"GET / HTTP/1.1\r\nHost: {url.host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    return reader, writer
+
+
+def frame_of(opcode: int, data: bytes) -> bytes:
+    """A short WebSocket frame, masked by nothing."""
+    return bytes([0x80 | opcode, 0x80 | len(data)]) + bytes(4) + data
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["stranger", "client"])
+@pytest.mark.parametrize(
+    "flood", [frame_of(9, b"x" * 100), frame_of(10, b""), frame_of(2, b"")], ids=["ping", "pong", "empty"]
+)
+def test_frames_that_say_nothing_end_a_websocket(flood: bytes, is_known: bool) -> None:
+    """SEC: answers to pings piled up for who does not read them, and nobody counted frames without data."""
+
+    async def run() -> None:
+        async with broker("ws", "") as node, asyncio.timeout(20):
+            reader, writer = await upgraded(parse_url(node.urls[0]))
+            if is_known:
+                hello = encode(ClientHello(VERSION_LOW, VERSION, "mallory"), 0)
+                writer.write(frame_of(2, hello))
+                await until(lambda: node.statistics().clients.clients == 1)
+            writer.write(flood * (500 if is_known else 10))
+            honest = await attach(node.urls[0], "honest")
+            assert honest.reason is None and not reader.at_eof()
+            writer.write(flood * 2000)
+            with suppress(ConnectionError):
+                while await reader.read(1 << 16):
+                    pass
+            await until(lambda: node.statistics().clients.clients == 1)
+            writer.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("scheme", ["veena", "veenas", "ws", "wss"])

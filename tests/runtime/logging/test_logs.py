@@ -34,6 +34,19 @@ def test_a_line_stays_a_line(form: LogFormat) -> None:
         assert "info    link down link=3 reason=" in line and "\\n" in line
 
 
+def test_a_traceback_forges_no_line() -> None:
+    """An exception may quote what somebody sent."""
+    out = io.StringIO()
+    configure("info", "plain", out)
+    try:
+        raise ValueError("x\n2026-01-01T00:00:00.000Z info    forged\x1b[2J\r")
+    except ValueError as error:
+        Log().failure("a read failed", error)
+    first, *rest = out.getvalue().splitlines()
+    assert "error   a read failed" in first and any("Traceback" in line for line in rest)
+    assert all(line.startswith("  ") for line in rest) and any("forged\\x1b[2J\\r" in line for line in rest)
+
+
 def test_noise_is_bounded_and_counted() -> None:
     out = io.StringIO()
     configure("info", "plain", out)

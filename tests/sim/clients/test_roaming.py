@@ -491,3 +491,27 @@ def test_an_old_home_wants_old_events_alone_and_not_for_ever() -> None:
     stage.wait(60 * SECOND_NS)
     assert [broker.profiles.interest.former for broker in stage.world.live()] == [0] * 8
     assert [broker.profiles.statistics().subscriptions for broker in stage.world.live()] == [0] * 7 + [1]
+
+
+def test_the_device_that_came_last_keeps_the_subscription_where_another_clock_is_ahead() -> None:
+    """Two devices of one client: the first one goes on to a broker whose clock is behind that of the other's."""
+    stage = Stage(two_sites(), options=QUICK)
+    ahead = stage.addresses["w1"]
+    stage.world.set_clock(ahead, 20 * SECOND_NS)
+    stage.world.crash(ahead, silent=False)
+    stage.world.start(ahead)
+    first, second = Reader(stage, "alice", knows_home=False), Reader(stage, "alice", knows_home=False)
+    publisher = stage.attach("x0", "publisher")
+    first.attach("w1")
+    stage.wait()
+    second.attach("w1")
+    stage.wait_ms(500)
+    first.leave()
+    first.attach("z1")
+    stage.wait(10 * SECOND_NS)
+    assert state_at(stage, "w1") in ([State.LEFT], []), "w1 let it go, though its clock is ahead"
+    bodies = [f"{n}" for n in range(5)]
+    for body in bodies:
+        stage.publish(publisher, body)
+    stage.wait()
+    assert first.read() == bodies

@@ -28,7 +28,7 @@ MAX_STATUS_BYTES = 16 << 20
 #: Where a broker's monitoring has its numbers.
 PAGE = "/statusz"
 #: Columns that a narrow terminal can do without, the first to go first; --json has them all.
-EXPENDABLE = ("version", "name", "profiles", "log", "memory", "up", "waiting")
+EXPENDABLE = ("version", "name", "step", "profiles", "log", "memory", "up", "waiting")
 
 
 def status(
@@ -146,7 +146,7 @@ def _fetch(url: str, timeout: float, ca: Path | None) -> dict[str, Any]:
 def summary(told: dict[str, Any]) -> dict[str, Any]:
     """The numbers of one row, out of everything that a broker says of itself."""
     broker, store, parts = told["broker"], told["store"], told.get("supervision", {})
-    renewal = told.get("renewal", {})
+    renewal, loop = told.get("renewal", {}), told.get("loop", {})
     links = [link for link in broker["links"] if link["state"] != "closed"]
     return {
         "address": told.get("label") or told.get("address") or ".".join(map(str, broker["address"])),
@@ -185,6 +185,10 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
         "last_failure": parts.get("last", ""),
         "renewed": renewal.get("renewed", 0),
         "last_renewal": renewal.get("last", ""),
+        "longest_step_s": loop.get("longest_s"),
+        "longest_step_ever_s": loop.get("longest_ever_s"),
+        "longest_step": loop.get("longest_cause", ""),
+        "long_steps": loop.get("over_limit", 0),
     }
 
 
@@ -265,6 +269,10 @@ def _say_troubles(rows: list[dict[str, Any]]) -> None:
         if row.get("renewed"):
             told = f"core made anew: {row['renewed']}, last after {row['last_renewal']}; see `veena broker quarantine`"
             print(f"{row['address']}: {told}", file=sys.stderr)
+        if row.get("long_steps"):
+            longest = f"the longest took {1000 * row['longest_step_ever_s']:.0f} ms: {row['longest_step']}"
+            told = f"{row['long_steps']} steps took more than 50 ms of CPU, {longest}"
+            print(f"{row['address']}: {told}", file=sys.stderr)
         if row.get("early"):
             told = f"{row['early']} frames, the last from {row['clock_ahead_s']} s ahead of this broker's clock"
             print(f"{row['address']}: the clocks of brokers differ: {told}; set all of them (NTP)", file=sys.stderr)
@@ -316,7 +324,8 @@ def _table(rows: list[dict[str, Any]], rates: dict[str, dict[str, float]], witho
         "subs: subscriptions here (d: durable, !: refused by a quota);"
         " profiles: those told by others as well, and some that are over;"
         " in: accepted and from links;"
-        " out: delivered and to links; waiting: events for units / links / clients / the disk; ?: suspected"
+        " out: delivered and to links; step: CPU time of the longest turn of late;"
+        " waiting: events for units / links / clients / the disk; ?: suspected"
     )
     return table
 
@@ -338,6 +347,7 @@ def _cells(row: dict[str, Any], rate: dict[str, float]) -> dict[str, str]:
         "out": _count(row["events_out"], rate.get("events_out")),
         "log": ("[red]! [/]" if row["trouble"] else "") + _bytes(row["log_bytes"]),
         "waiting": "/".join(str(waiting[name]) for name in ("units", "links", "clients", "disk")),
+        "step": "?" if row["longest_step_s"] is None else f"{1000 * row['longest_step_s']:.0f} ms",
         "memory": "?" if row["memory_bytes"] is None else _bytes(row["memory_bytes"]),
     }
 

@@ -16,6 +16,7 @@ from veena.core.boundary.clients import ServiceEffect, ServiceInput, SessionClea
 from veena.core.boundary.discovery import DiscoveryEffect, DiscoveryInput
 from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.explain import Denied, ExplainEffect, ExplainInput
+from veena.core.boundary.signing import Signing
 from veena.core.boundary.staging import ReleaseStaged, StageEffect
 from veena.core.boundary.stored import Entry, Identity, Write
 from veena.core.wire.burst import EventBurst
@@ -115,9 +116,10 @@ class AskToSpeak:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """From now on this broker shows this grant to others; `b""` for none."""
+    """From now on this broker shows this grant to others, `b""` for none, and signs so; None: as before."""
 
     grant: bytes
+    signing: Signing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +390,15 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementRefused:
+    """A neighbour passed on what somebody says of another unit, and its signature does not count here; at most one a
+    second for a link, however many there were."""
+
+    link: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ClientRefused:
     """What a client asked for cannot be done; `reason` names field, value and remedy. Nothing changed."""
 
@@ -480,6 +491,7 @@ Effect = (
     | Reachable
     | MaySpeak
     | Restart
+    | StatementRefused
     | ClientRefused
     | Welcome
     | Active

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from veena.errors import LocalProtocolError, RefusalCode
+
 #: What the ids begin with that only brokers make: a group has no client of its own.
 _INTERNAL = "~"
 #: More than anybody can have.
@@ -65,3 +67,33 @@ class UserTable:
 
     def share(self, user: str) -> UserShare:
         return self.shares.users.get(user, self.shares.default)
+
+
+class Tally:
+    """How many things of one kind there are, in all and of each user, and how many there may be.
+
+    The invariant: users who have none are not remembered.
+    """
+
+    def __init__(self, most: int, most_of_user: int) -> None:
+        self._most, self._most_of_user = most, most_of_user
+        self._counts: dict[str, int] = {}
+        self.count = 0
+
+    def admit(self, user: str, what: str, count: int = 1) -> None:
+        """Raise LocalProtocolError when there is no room for so many more; `what` begins its text."""
+        has = self._counts.get(user, 0)
+        if self.count + count > self._most or has + count > self._most_of_user:
+            reason = (
+                f"{what}: this broker has {self.count} of at most {self._most}, and {has} of at most"
+                f" {self._most_of_user} are of user {user!r}; end some, or wait for some to end"
+            )
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
+
+    def add(self, user: str, count: int = 1) -> None:
+        """A user has so many more, or fewer by a count below 0."""
+        left = self._counts.pop(user, 0) + count
+        assert left >= 0, "nobody has fewer than none"
+        if left:
+            self._counts[user] = left
+        self.count += count

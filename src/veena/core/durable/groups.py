@@ -33,7 +33,7 @@ from veena.address import Address, Unit
 from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientRefused, Deliver, Effect, Subscribe
 from veena.core.boundary.session_id import is_clients
 from veena.core.boundary.settings import SECOND_NS, Settings
-from veena.core.boundary.user_shares import UserTable
+from veena.core.boundary.user_shares import Tally, UserTable
 from veena.core.durable.group_denials import Denials, Member
 from veena.core.durable.home_registry import OtherHomes
 from veena.core.durable.registry import Durables
@@ -58,8 +58,9 @@ GONE_NS = 3 * JOIN_NS
 LOST_NS = 8 * GONE_NS
 #: How often a broker that does not know yet who wants what looks whether it does.
 LOOK_NS = SECOND_NS // 2
-#: Members of one group, and of all groups at one broker.
+#: Members of one group, and of all groups at one broker; and how many of the latter one user may be.
 MAX_MEMBERS = 10_000
+MAX_MEMBERS_OF_USER = MAX_MEMBERS // 4
 
 #: Gives up an event for these units: publishes a dead letter with this reason.
 Bury = Callable[[EventFrame, tuple[Unit, ...], str, int], None]
@@ -101,6 +102,7 @@ class _Membership:
     given: Subscribe
     group: str
     name: str
+    user: str
     joined_ns: int
     #: When the home answered last; at first, when it was asked first.
     heard_ns: int
@@ -150,6 +152,7 @@ class Shared(DurableObserver):
         self._by_session: dict[int, _Group] = {}
         self._members: dict[int, _Membership] = {}
         self._numbers: dict[tuple[int, int], int] = {}
+        self._of_user = Tally(MAX_MEMBERS, MAX_MEMBERS_OF_USER)
         self.redelivered = self.handed_back = 0
         post.deals_with(Join, self._on_join)
         post.deals_with(Give, self._on_give)
@@ -167,20 +170,22 @@ class Shared(DurableObserver):
             raise LocalProtocolError(
                 f"group {given.group[:80]!r}: expected 1 to {MAX_GROUP_NAME} printable characters without a slash"
             )
-        if len(self._members) >= MAX_MEMBERS or (given.session, given.subscription) in self._numbers:
-            raise LocalProtocolError(
-                f"subscription {given.subscription}: the number is in use, or {MAX_MEMBERS} clients share already"
-            )
+        if (given.session, given.subscription) in self._numbers:
+            raise LocalProtocolError(f"subscription {given.subscription}: the number is in use")
+        user = self._users.of(given.session, "")
+        self._of_user.admit(user, f"subscription {given.subscription} as a member of a group")
         want = make_want(given.engine, given.constraint, given.scope)
         if not 1 <= given.scope <= len(self._host):
             raise LocalProtocolError(f"scope {given.scope}: expected 1 (the cluster) to {len(self._host)} (the system)")
         create_engine(want.kind).add(0, want.constraint, 0)  # raises for what cannot be read: its home may be elsewhere
         group = group_id(given.group, want)
-        member = _Membership(given.session, given.subscription, given, group, given.durable or "~", now_ns, now_ns)
+        name = given.durable or "~"
+        member = _Membership(given.session, given.subscription, given, group, name, user, now_ns, now_ns)
         # Never given before, also not in a former life: the home would take this one for a member that is gone.
         number = self._new_version(now_ns)
         self._members[number] = member
         self._numbers[given.session, given.subscription] = number
+        self._of_user.add(user)
         try:
             self._seek(number, member, now_ns)
         except LocalProtocolError:  # there is no room to keep the group here
@@ -189,6 +194,7 @@ class Shared(DurableObserver):
 
     def _drop(self, number: int, member: _Membership) -> None:
         del self._members[number], self._numbers[member.session, member.subscription]
+        self._of_user.add(member.user, -1)
 
     def _seek(self, number: int, member: _Membership, now_ns: int) -> None:
         """Join the group where it is kept, or keep it here where nobody does; who cannot know that yet looks again."""
@@ -263,6 +269,7 @@ class Shared(DurableObserver):
         if number is None:
             return False
         member = self._members.pop(number)
+        self._of_user.add(member.user, -1)
         message = Join(member.group, number, 0)
         if member.group in self._groups:
             self._on_join(message, self._host, now_ns)
@@ -293,12 +300,11 @@ class Shared(DurableObserver):
         number = self._numbers.get((session, subscription))
         if number is None:
             return False
-        group = self._members[number].group
+        group, data = self._members[number].group, self._codec.encode(frame, 0)
         if group in self._groups:
             self._take_back(self._groups[group], (self._host, number), frame, now_ns)
         else:
-            message = Return(group, number, self._codec.encode(frame, 0))
-            self._post.send(home_id(group), message, now_ns, reliable=frame.reliable)
+            self._post.send(home_id(group), Return(group, number, data), now_ns, reliable=frame.reliable)
         return True
 
     def rights_changed(self, session: int, now_ns: int) -> None:
@@ -577,7 +583,7 @@ class Shared(DurableObserver):
         return sum(len(group.denials.parked) for group in self._groups.values())
 
     def check(self) -> None:
-        assert len(self._members) == len(self._numbers)
+        assert len(self._members) == len(self._numbers) == self._of_user.count
         for group in self._groups.values():
             for (address, number), place in group.members.items():
                 assert len(place.given) <= ROOM

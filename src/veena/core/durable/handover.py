@@ -17,9 +17,10 @@ Nothing is lost: until Y's want was acknowledged everything for the client went 
 had before it let go is known by the last place of each stream, what it forwarded later by id. A client that goes on
 to Z before all has come is followed: Y forwards what comes from X, and ends after X has ended. The place where the
 client attached last wins (`version`); one that is asked to let go by an older attachment asks for that one's part.
-Versions follow the clocks of brokers, and the clock of X may be ahead of that of Y. So where a client reads at Y, Y
-yields to a later version of X only if a client reads at X too and did not come from there to Y; otherwise Y counts on
-from that version.
+Versions follow the clocks of brokers, and the clock of X may be ahead of that of Y. So a client that reads at Y says
+more than the version: Y counts on from a later version of X where nobody reads at X, where the client came from X, or
+where the last reader at X came before the last one at Y. Each tells how long ago its reader came, which no clock that
+is wrong can change.
 
 Where X does not answer, Y opens after a while; what comes later from X is handed over with the mark `late` where it is
 out of order. X forwards stragglers for as long as origins may send them again.
@@ -162,7 +163,7 @@ class Roaming(DurableObserver):
         if durable.state is State.ARRIVING and durable.until_ns is not None:
             durable.until_ns = max(durable.until_ns, now_ns + self._settings.arrive_ns)
         if durable.is_here and not durable.is_passing:
-            move = _move(durable)
+            move = _move(durable, now_ns)
             self._post.send(home_id(durable.client_id), move, now_ns)
             if home is not None:
                 self._post.send(broker_id(home), move, now_ns)
@@ -289,13 +290,13 @@ class Roaming(DurableObserver):
         if durable is None or origin == self._host:
             return
         is_later = durable.version > message.version
-        if not is_later and self._is_read_here_alone(durable, message, origin):
+        if not is_later and self._is_read_here(durable, message, origin, now_ns):
             durable.version = min(message.version + STAND_IN_VERSIONS, MAX_VERSION)
             self._durables.save(durable)
         elif is_later:
             self._reopen(durable, now_ns)
         if durable.version > message.version:
-            self._post.send(broker_id(origin), _move(durable), now_ns)
+            self._post.send(broker_id(origin), _move(durable, now_ns), now_ns)
             return
         durable.waits = durable.state is State.ARRIVING
         self._durables.leave(durable, now_ns)
@@ -305,14 +306,18 @@ class Roaming(DurableObserver):
         self._durables.set_state(durable, State.LEAVING)
         self._start_leaving(durable, now_ns)
 
-    def _is_read_here_alone(self, durable: Durable, message: Move, origin: Address) -> bool:
-        """Whether a client is here, and was at `origin` before: the clock there is ahead, or a standby took this place.
+    def _is_read_here(self, durable: Durable, message: Move, origin: Address, now_ns: int) -> bool:
+        """Whether a client reads here that came later than any that reads at `origin`: the clock there is ahead.
 
-        What the client said counts once, lest two brokers with a half-open session each outbid each other for ever.
+        The message was under way, so the reader there came still earlier than it says: of two brokers at most one is
+        sure to have the later reader. What the client said of its former home counts once, lest two brokers with a
+        half-open session each outbid each other for ever.
         """
         if not durable.readers:
             return False
-        return not message.is_read or self._came_from.pop(durable.number, None) == origin
+        if message.age_ns is None or message.age_ns > now_ns - durable.read_ns:
+            return True
+        return self._came_from.pop(durable.number, None) == origin
 
     def _start_leaving(self, durable: Durable, now_ns: int) -> None:
         # Long enough for the withdrawal to be heard; longer where a former home may still have something.
@@ -463,5 +468,6 @@ class Roaming(DurableObserver):
             assert durable.state is State.HOME or durable.is_passing or durable.number in self._moving
 
 
-def _move(durable: Durable) -> Move:
-    return Move(durable.client_id, durable.name, durable.version, bool(durable.readers))
+def _move(durable: Durable, now_ns: int) -> Move:
+    age_ns = max(0, now_ns - durable.read_ns) if durable.readers else None
+    return Move(durable.client_id, durable.name, durable.version, age_ns)

@@ -31,9 +31,10 @@ from veena.core.boundary.tickets import LogReader
 from veena.core.delivery.delivery import Ends
 from veena.core.delivery.in_flight import Flight
 from veena.core.interest.service import Profiles
-from veena.core.messages.addresses import broker_id, everybody_id
+from veena.core.messages.addresses import INTERNAL, broker_id, everybody_id
 from veena.core.messages.kinds import AskMissed, Missed, Mistold
 from veena.core.messages.mailbox import Post
+from veena.core.publishing.log import Origin
 from veena.core.wire.event import BACKLOG, EventCodec
 from veena.core.wire.event_id import event_key
 from veena.errors import InvalidEvent, VeenaError
@@ -46,13 +47,21 @@ class MissedEvents:
     """What this broker's subscriptions missed, and what others missed as far as it lies in this broker's log."""
 
     def __init__(
-        self, host: Address, settings: Settings, profiles: Profiles, ends: Ends, post: Post, reader: LogReader
+        self,
+        host: Address,
+        settings: Settings,
+        profiles: Profiles,
+        ends: Ends,
+        post: Post,
+        log: Origin,
+        reader: LogReader,
     ) -> None:
         self._host = host
         self._settings = settings
         self._profiles = profiles
         self._ends = ends
         self._post = post
+        self._log = log
         self._reader = reader
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: Who is being answered, with the next question of each.
@@ -109,18 +118,19 @@ class MissedEvents:
         elif len(self._answering) < MAX_ASKERS:
             self._answering[origin] = None
             since_ns = max(0, now_ns - message.age_ms * MILLISECOND_NS)
-            self._read(origin, since_ns, 0)
+            self._read(origin, since_ns, 0, self._log.next_offset)
 
-    def _read(self, asker: Address, since_ns: int, offset: int) -> None:
+    def _read(self, asker: Address, since_ns: int, offset: int, until: int) -> None:
+        """Answer from the log, up to when the question came: the lie was over by then."""
         bit = self._profiles.interest.bit(as_seen(self._host, asker))
 
         def found(entries: Sequence[Entry], now_ns: int) -> None:
             for entry in entries:
-                if self._is_for(entry, bit, now_ns):
+                if entry.offset < until and self._is_for(entry, bit, now_ns):
                     age_ms = _age_ms(entry.accepted_ns, now_ns)
                     self._post.send(broker_id(asker), Missed(age_ms, self._codec.encode(entry.frame, 0)), now_ns)
-            if len(entries) == READ_BATCH:
-                self._read(asker, since_ns, entries[-1].offset + 1)
+            if len(entries) == READ_BATCH and entries[-1].offset < until:
+                self._read(asker, since_ns, entries[-1].offset + 1, until)
             else:
                 self._answered(asker, now_ns)
 
@@ -135,9 +145,9 @@ class MissedEvents:
             self._on_ask(message, asker, now_ns)
 
     def _is_for(self, entry: Entry, bit: int, now_ns: int) -> bool:
-        """Whether the asker's unit may want what this broker accepted."""
+        """Whether clients in the asker's unit may want what this broker accepted. Messages of brokers are left out."""
         frame = entry.frame
-        if entry.inboxes or frame.flags & BACKLOG or not frame.reliable:
+        if entry.inboxes or frame.flags & BACKLOG or not frame.reliable or frame.publisher.startswith(INTERNAL):
             return False
         ttl_ms = frame.ttl_after(now_ns - entry.accepted_ns)
         try:

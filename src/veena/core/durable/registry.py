@@ -162,6 +162,7 @@ class Durables:
         reader = Reader(given.session, given.subscription, first.number, first.cursor)
         reader.presents(given.had, given.skips, given.ack == "manual")
         durable.readers[given.session, given.subscription] = reader
+        durable.read_ns = now_ns
         self._readers[given.session, given.subscription] = durable
         self._by_session.setdefault(given.session, {})[given.subscription] = None
         if durable.level:
@@ -340,8 +341,7 @@ class Durables:
                 remember(durable.sent_keys, key, None)
                 for each in self.observers:
                     each.on_straggler(durable, frame, now_ns)
-        size = size_of(frame)
-        kept = [durable for durable in kept if self.charges.has_room(durable, size)]
+        kept = [durable for durable in kept if self.charges.has_room(durable, size_of(frame))]
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         # A straggler from a former home may have gone before it.
         overtaken = [

@@ -18,6 +18,7 @@ unless it is marked late.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,23 +31,29 @@ from veena.core.boundary.session_id import durable_number
 from veena.core.boundary.settings import READ_BATCH, Settings
 from veena.core.boundary.stored import Entry
 from veena.core.boundary.tickets import LogReader
+from veena.core.boundary.user_shares import Tally, UserTable
 from veena.core.durable.registry import Durables
 from veena.core.durable.subscription import Durable, State
 from veena.core.interest.constraint import KINDS, create_engine, keyed_want
-from veena.core.messages.addresses import broker_id, everybody_id
+from veena.core.messages.addresses import INTERNAL, broker_id, everybody_id
 from veena.core.messages.kinds import Past, PastEnd, Since
 from veena.core.messages.mailbox import Post
 from veena.core.wire.event import BACKLOG, EventCodec, EventFrame
-from veena.errors import InvalidConstraint, InvalidEvent, LocalProtocolError, RefusalCode, VeenaError
+from veena.errors import InvalidConstraint, InvalidEvent, VeenaError
 from veena.matching.base.engine import Engine
 from veena.matching.base.work import Meter
 
 #: Subscriptions of one broker that wait for their past, and questions of others that are being answered.
 MAX_OPEN = 1000
+#: The part of these that the subscriptions of one user may be.
+MAX_OPEN_OF_USER = MAX_OPEN // 4
+#: Questions for which the log is read at a time; the others take turns with them, a part of the log each.
+AT_ONCE = 8
 #: In times of `arrive_ns` after the question: how long units that are silent are waited for, and how long answers are
 #: taken that come after the client was told. A broker twenty slow hops away answers within the second.
 PATIENCE = 2
 TAIL = 4
+_BROKERS = INTERNAL.encode()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +65,7 @@ class _Asked:
     subscription: int
     since_ns: int
     until_ns: int
+    user: str
     #: When the last answer came, and the units that have answered at all.
     heard_ns: int = 0
     answered: dict[Unit, None] = field(default_factory=dict)
@@ -81,10 +89,12 @@ class Pasts:
         vertices: Callable[[], Sequence[Unit]],
         log_end: Callable[[], int],
         opens: Callable[[Durable, int], None],
+        users: UserTable,
     ) -> None:
         self._host = host
         self._settings = settings
         self._durables = durables
+        self._users = users
         self._post = post
         self._reader = reader
         self._effects = effects
@@ -93,7 +103,11 @@ class Pasts:
         self._opens = opens
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         self._asked: dict[int, _Asked] = {}
+        self._of_user = Tally(MAX_OPEN, MAX_OPEN_OF_USER)
         self._answering = 0
+        #: Parts of the log that the disk reads now, and those that are to be read next.
+        self._reading = 0
+        self._turns: deque[Callable[[], None]] = deque()
         post.deals_with(Since, self._on_since)
         post.deals_with(Past, self._on_past)
         post.deals_with(PastEnd, self._on_end)
@@ -104,15 +118,17 @@ class Pasts:
         """A subscription was made that wants its past."""
         assert given.since_ns is not None
         until_ns = now_ns + PATIENCE * self._settings.arrive_ns
-        asked = _Asked(durable, given.session, given.subscription, given.since_ns, until_ns)
+        user = self._users.of(given.session, durable.client_id)
+        asked = _Asked(durable, given.session, given.subscription, given.since_ns, until_ns, user)
         self._asked[durable.number] = asked
+        self._of_user.add(user)
+
+    def _end(self, number: int) -> None:
+        self._of_user.add(self._asked.pop(number).user, -1)
 
     def check_room(self, given: Subscribe) -> None:
-        if len(self._asked) >= MAX_OPEN:
-            raise LocalProtocolError(
-                f"subscription {given.subscription} with a past: {MAX_OPEN} wait for theirs already; try again soon",
-                code=RefusalCode.BUSY,
-            )
+        what = f"subscription {given.subscription} with a past that it waits for"
+        self._of_user.admit(self._users.of(given.session, ""), what)
 
     def active(self, found: Sequence[Active], now_ns: int) -> None:
         """Some subscriptions are acknowledged further."""
@@ -169,7 +185,10 @@ class Pasts:
         self._read(message, origin, engine, 0, self._log_end())
 
     def _read(self, message: Since, origin: Address, engine: Engine, offset: int, until: int) -> None:
+        """Read a part of the log for a question, when it is its turn."""
+
         def found(entries: Sequence[Entry], now_ns: int) -> None:
+            self._reading -= 1
             meter = Meter()
             meter.begin()
             for entry in entries:
@@ -183,13 +202,24 @@ class Pasts:
                 self._post.send(broker_id(origin), PastEnd(message.number, gone_ns), now_ns)
             else:
                 self._read(message, origin, engine, entries[-1].offset + 1, until)
+            self._take_turns()
 
         def failed(reason: str, now_ns: int) -> None:
             # The asker goes on without this log, and is told that what was accepted here until now may be missing.
+            self._reading -= 1
             self._answering -= 1
             self._post.send(broker_id(origin), PastEnd(message.number, now_ns), now_ns)
+            self._take_turns()
 
-        self._reader.read(offset, READ_BATCH, found, since_ns=message.since_ns, otherwise=failed)
+        self._turns.append(
+            lambda: self._reader.read(offset, READ_BATCH, found, since_ns=message.since_ns, otherwise=failed)
+        )
+        self._take_turns()
+
+    def _take_turns(self) -> None:
+        while self._turns and self._reading < AT_ONCE:
+            self._reading += 1
+            self._turns.popleft()()
 
     # --- time ---
 
@@ -197,7 +227,7 @@ class Pasts:
         for number, asked in list(self._asked.items()):
             durable = asked.durable
             if number not in self._durables.all or not durable.is_here:
-                del self._asked[number]
+                self._end(number)
                 continue
             if now_ns < self._due(asked):
                 continue
@@ -205,7 +235,7 @@ class Pasts:
                 self._ask(asked, now_ns)
                 continue
             if asked.is_told:
-                del self._asked[number]
+                self._end(number)
                 self._durables.handing.pump(durable)
                 continue
             asked.is_told, asked.until_ns = True, asked.until_ns + (TAIL - PATIENCE) * self._settings.arrive_ns
@@ -229,8 +259,12 @@ class Pasts:
 
 
 def _is_own(entry: Entry) -> bool:
-    """Whether this broker accepted it: not what it keeps for clients, nor for others who are absent."""
-    return not entry.inboxes and not entry.frame.flags & BACKLOG
+    """Whether this broker accepted it: not what it keeps for clients, nor for others who are absent, nor what brokers
+    write to each other."""
+    frame = entry.frame
+    if entry.inboxes or frame.flags & BACKLOG:
+        return False
+    return frame.tail[:1] != _BROKERS or not frame.section.to
 
 
 def _matching(engine: Engine, entry: Entry, meter: Meter) -> EventFrame | None:

@@ -75,6 +75,8 @@ class Durable:
     aside: Inbox | None = None
     #: (session, subscription) -> where it reads.
     readers: dict[tuple[int, int], Reader] = field(default_factory=dict)
+    #: When the last reader came.
+    read_ns: int = 0
     #: The last place of each stream that was kept here.
     last: dict[Stream, Place] = field(default_factory=dict)
     #: The first place of each stream that came by itself while what was kept elsewhere was waited for.

@@ -206,6 +206,14 @@ def fitted(parts: Sequence[DigestPart], limit: int) -> tuple[DigestPart, ...]:
     return tuple(found)
 
 
+def foldings(part: DigestPart) -> list[DigestPart]:
+    """A part as it is, and at every length to which `fitted` may bring it."""
+    found = [part]
+    while len(found[-1].data) > MIN_FILTER_BYTES:
+        found.append(_halved(found[-1]))
+    return found
+
+
 def _halved(part: DigestPart) -> DigestPart:
     size = len(part.data)
     assert size > MIN_FILTER_BYTES, "a limit leaves room for the shortest filters"

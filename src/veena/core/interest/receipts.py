@@ -104,6 +104,24 @@ class Claims:
             self._leases.heard(claim.who, known.heard_ns, now_ns)
         self.on_change(claim.who, now_ns)
 
+    def is_old(self, claim: Claim) -> bool:
+        """Whether a claim says nothing that is not known."""
+        known = self.record(claim.who, claim.teller)
+        if known is None or claim.serial > known.serial:
+            return False
+        return claim.serial < known.serial or not is_news(claim, known.marks)
+
+    def after(self, claim: Claim, before: Record | None) -> Record:
+        """What would be known of its teller after a claim."""
+        is_new = before is None or (claim.complete and claim.serial > before.serial)
+        marks: Marks = {} if before is None or is_new else {unit: dict(each) for unit, each in before.marks.items()}
+        _merge(claim, marks)
+        return Record(claim.serial, 0, claim.whole, claim.last, marks)
+
+    def tellers_known(self) -> dict[tuple[Unit, Address], None]:
+        """Everybody who speaks, or spoke, for a unit."""
+        return {(who, teller): None for who, records in self._records.items() for teller in records}
+
     def _has_room(self, records: dict[Address, Record], now_ns: int) -> bool:
         """Whether one more teller of a unit can be kept; those who resigned, or are silent, make room."""
         if len(records) < MAX_TELLERS:

@@ -102,6 +102,8 @@ class Speaker:
         self._epoch = 0
         self._number = 0
         self.due_ns: int | None = None
+        #: Whether what was told of a digest has to be told again, because its signature will not count for long.
+        self._is_outdated = False
         #: Of a unit that tells a digest of its wants: what there is of it.
         self._made: list[DigestPart] = []
         #: When it was known to hold nothing that nobody wants.
@@ -155,6 +157,15 @@ class Speaker:
         """Tell in an epoch of today from now on."""
         self._epoch = 0
         self.stir(now_ns)
+
+    def tell_again(self, now_ns: int) -> None:
+        """Tell the digest once more, under a new version, though nothing has changed."""
+        self._is_outdated = True
+        self.stir(now_ns)
+
+    def has_told(self, version: Version) -> bool:
+        """Whether this is the last that the host itself told of the unit."""
+        return version == (self._epoch, self._host, self._number)
 
     def stir(self, now_ns: int) -> None:
         """Something may have to be told, when the interval is over."""
@@ -265,8 +276,10 @@ class Speaker:
         # As the table will keep it: otherwise it would seem to differ from what was told, again and again.
         parts = fitted(parts, self._table.digest_limit)
         renewed, self._renewed = self._renewed, {}
-        if known is not None and known.parts == parts and (not renewed or self._reaches(known.version[1])):
+        is_told = known is not None and known.parts == parts and (not renewed or self._reaches(known.version[1]))
+        if is_told and not self._is_outdated:
             return []
+        self._is_outdated = False
         return [Digest(self.unit, self._version(now_ns), parts)]
 
     def _parts(self, now_ns: int) -> list[DigestPart]:
@@ -351,6 +364,17 @@ class Speakers:
 
     def levels(self) -> list[int]:
         return list(self._speaking)
+
+    def tell_again(self, now_ns: int) -> None:
+        """Digests have to be signed anew."""
+        for level, speaker in self._speaking.items():
+            if level >= DIGEST_LEVEL:
+                speaker.tell_again(now_ns)
+
+    def has_told(self, unit: Unit, version: Version) -> bool:
+        """Whether this is the last that the host itself told of one of its units."""
+        speaker = self._speaking.get(self._map.levels - len(unit))
+        return speaker is not None and speaker.unit == unit and speaker.has_told(version)
 
     def start_again(self, now_ns: int) -> None:
         """The clock was set back: what was told in epochs from ahead of it has to be told anew."""

@@ -21,7 +21,7 @@ the more of them there are the more are folded, what is passed on like what is k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from veena.address import Address, Unit, format_address
 from veena.core.interest.announced import OwnWants
@@ -106,6 +106,11 @@ class InterestTable:
 
     def digest(self, unit: Unit) -> Digest | None:
         return self._digests.get(unit)
+
+    @property
+    def digests(self) -> Mapping[Unit, Digest]:
+        """All of them, by unit."""
+        return self._digests
 
     @property
     def digest_limit(self) -> int:

@@ -1,4 +1,5 @@
-"""Control frames that tell of a time which this broker's clock has not nearly reached (`trust.epochs`): they wait.
+"""Control frames that have to wait: they tell of a time which this broker's clock has not nearly reached
+(`trust.epochs`), or need more checks of signatures than their link may ask for now (`vetting`).
 
 Everything of the same link that belongs in one order waits behind the first such frame: rows before marks, wants before
 claims, wants before the connections that bring their units into reach. Events, acknowledgements and signs of life of
@@ -14,10 +15,11 @@ from collections.abc import Iterator
 
 from veena.core.wire.control import Connections, Frame
 from veena.core.wire.interest import Have, Interest
+from veena.core.wire.signatures import Credentials, Proofs
 from veena.errors import ClockDiffers
 
 #: The kinds of frames that keep one order.
-ORDERED = (Interest, Have, Connections)
+ORDERED = (Interest, Have, Connections, Credentials, Proofs)
 #: Frames of one link that wait: a minute of a quiet link. Most have 200 bytes, and a hostile one half a megabyte.
 MAX_EARLY = 256
 
@@ -39,7 +41,8 @@ class EarlyFrames:
             self._due_ns[link] = until_ns
         if len(waiting) >= MAX_EARLY:
             raise ClockDiffers(
-                f"{MAX_EARLY} frames wait behind one of a time that is ahead of this broker's clock: set both clocks"
+                f"{MAX_EARLY} frames wait behind one of a time that is ahead of this broker's clock, or with more"
+                " signatures than it may check for one link: set both clocks, and send less"
             )
         waiting.append(frame)
 

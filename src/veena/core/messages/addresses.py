@@ -8,6 +8,7 @@ serve next follows from the address, level by level, as a letter's does.
     ~0.1/*            every broker of that unit; ~/* of the whole system
     ~0.1.2.6/!5f3a    the conversation there with this mark: a reply (`requests`)
     ~home/alice       not a place: wherever alice's durable subscriptions are kept; an id that is wanted like any other
+    ~long-home/6f1e...  the same for a client whose id is too long to stand behind `~home/`
 
 Every id that begins with `~` is a broker's to use. Of clients only replies may bear one: their mark cannot be guessed.
 
@@ -19,9 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from veena.address import MAX_LEVELS, Address, Unit, as_seen, format_address
+from veena.event import MAX_CLIENT_ID_LENGTH
 
 #: What the ids begin with that only brokers make.
 INTERNAL = "~"
@@ -30,6 +33,7 @@ GROUP = "~shared/"
 EVERYBODY = "*"
 MARK = "!"
 _HOME = "~home/"
+_LONG_HOME = "~long-home/"
 #: Places that are remembered as read.
 READ_CACHE = 1 << 14
 
@@ -54,8 +58,10 @@ def reply_id(address: Address, mark: str) -> str:
 
 
 def home_id(client_id: str) -> str:
-    """Where a client's durable subscriptions are kept."""
-    return _HOME + client_id
+    """Where a client's durable subscriptions are kept: an id as long as a client's may be, however long that one is."""
+    if len(client_id) <= MAX_CLIENT_ID_LENGTH - len(_HOME):
+        return _HOME + client_id
+    return _LONG_HOME + blake2b(client_id.encode(), digest_size=32).hexdigest()
 
 
 @lru_cache(maxsize=READ_CACHE)

@@ -6,7 +6,8 @@ links and lies in logs, so it stays.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +27,11 @@ MAX_STREAMS = 100_000
 #: Subscriptions that one event is held for, and events of one subscription, in one message.
 MAX_HELD_FOR = 1024
 MAX_SETTLED = 4096
+#: Bytes of the list in one message: with an event beside it, and alone, no more than links take (`wire.header`).
+MAX_LIST_BYTES = 48 << 10
+MAX_LONE_BYTES = 1 << 20
+#: What a place of a stream, or the key of an event, takes beside the publisher's id.
+PLACE_BYTES = 40
 #: Versions of durable subscriptions are incarnations, of 64 bits; who adds to one stops here.
 MAX_VERSION = (1 << 64) - 1
 #: Any two attachments of a client differ by so much in their versions: a standby takes a place within it (`standby`).
@@ -33,6 +39,7 @@ STAND_IN_VERSIONS = 1 << 12
 #: Ids of one event in a question.
 MAX_KEYS = 8
 
+Item = TypeVar("Item")
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 #: publisher, incarnation, lane, timestamp, sequence.
 Had = tuple[str, U64, Annotated[int, Meta(ge=0, le=5)], U64, U32]
@@ -52,8 +59,8 @@ class Move(Message, frozen=True, tag="Move"):
     client: ClientId
     name: Name
     version: U64
-    #: Whether a client reads the subscription at the sender now.
-    is_read: bool
+    #: How long ago the last of those clients came that read the subscription at the sender now; None where nobody does.
+    age_ns: U63 | None
 
 
 class Backlog(Message, frozen=True, tag="Backlog"):
@@ -301,8 +308,27 @@ def decode_message(data: bytes | memoryview) -> Message:
 
 def hads(places: dict[Stream, Place]) -> Hads:
     """Places as they are written; of too many the latest."""
-    found = list(places.items())[-MAX_STREAMS:]
-    return tuple((publisher, incarnation, lane, *place) for (publisher, incarnation, lane), place in found)
+    found = [(publisher, incarnation, lane, *place) for (publisher, incarnation, lane), place in places.items()]
+    latest = next(
+        parts_of(reversed(found), lambda each: len(each[0].encode()) + PLACE_BYTES, MAX_STREAMS, MAX_LONE_BYTES), []
+    )
+    return tuple(reversed(latest))
+
+
+def parts_of(
+    items: Iterable[Item], size: Callable[[Item], int], most: int, most_bytes: int = MAX_LIST_BYTES
+) -> Iterator[list[Item]]:
+    """Parts of a list that is too long for one message: at most so many items, and so many bytes, in each."""
+    part: list[Item] = []
+    total = 0
+    for each in items:
+        if part and (len(part) == most or total + size(each) > most_bytes):
+            yield part
+            part, total = [], 0
+        part.append(each)
+        total += size(each)
+    if part:
+        yield part
 
 
 def places(told: Hads) -> dict[Stream, Place]:

@@ -24,6 +24,7 @@ from veena.address import Address
 from veena.core.messages.addresses import broker_id
 from veena.core.messages.kinds import TAGS, Message, decode_message, encode_message
 from veena.core.wire.event import EventFrame
+from veena.errors import InvalidEvent
 from veena.event import DEFAULT_PRIORITY, Event, IdGenerator
 
 #: The header that holds the tag of the message (`post_messages.TAGS`), for whoever reads a log.
@@ -53,6 +54,8 @@ class Post:
         self.received = 0
         #: Messages that could not be read, or that nobody here deals with.
         self.unread = 0
+        #: Messages that were too long.
+        self.unsent = 0
         #: Whether later messages of its sender came before the one that is dealt with now.
         self.is_late = False
 
@@ -75,7 +78,10 @@ class Post:
             event_id=self._ids.next(now_ns),
             timestamp_ns=now_ns,
         )
-        self._publishes.post(event, reliable, now_ns)
+        try:
+            self._publishes.post(event, reliable, now_ns)
+        except InvalidEvent:  # too long, which the bounds of `kinds` are to prevent: nobody must fail over that
+            self.unsent += 1
 
     def arrived(self, frame: EventFrame, now_ns: int) -> None:
         """A message for this broker."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -35,6 +36,7 @@ from veena.core.routing.router import Router
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import BACKLOG, EventCodec, EventFrame
 from veena.core.wire.event_id import event_key
+from veena.core.wire.header import link_frame
 from veena.core.wire.trace_facts import What
 from veena.errors import InvalidEvent, RefusalCode
 from veena.event import Event, EventId, Value
@@ -73,6 +75,7 @@ class Origin:
         self._reader = reader
         self._effects = effects
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self._posts = EventCodec(settings.levels, settings.fanout, link_frame(settings.max_frame))
         self._mark = int.from_bytes(blake2b(bytes(host), digest_size=2).digest(), "big") & 0xFFF
         #: Called when an entry for inboxes is on disk.
         self._on_stored = on_stored
@@ -151,9 +154,9 @@ class Origin:
     # --- the log ---
 
     def post(self, event: Event, reliable: bool, now_ns: int) -> None:
-        """Publish an event of this broker's own (`messages.mailbox`)."""
+        """Publish an event of this broker's own (`messages.mailbox`), which may hold a whole event of somebody else."""
         wanted = self._interest.destinations(event, self._host, now_ns) | self._router.me
-        frame = self._codec.frame(event, reliable=reliable, origin=self._host, to_serve=wanted, served=self._router.me)
+        frame = self._posts.frame(event, reliable=reliable, origin=self._host, to_serve=wanted, served=self._router.me)
         if reliable:
             self.append(None, frame, now_ns)
         else:
@@ -455,8 +458,12 @@ class Origin:
         self._dead += 1
         letter = dead_letter(frame, units, reason, self._host, self._mark, self._dead, now_ns)
         wanted = self._interest.destinations(letter, self._host, now_ns) | self._router.me
-        best_effort = self._codec.frame(letter, origin=self._host, to_serve=wanted, served=self._router.me)
-        self._router.pass_on(best_effort, now_ns)
+        # With what a letter adds, the body of a large event may be too much.
+        for each in (letter, replace(letter, body=b""), replace(letter, body=b"", headers={"event": str(frame.id)})):
+            with suppress(InvalidEvent):
+                best_effort = self._codec.frame(each, origin=self._host, to_serve=wanted, served=self._router.me)
+                self._router.pass_on(best_effort, now_ns)
+                return
 
     def _move_cursors(self, now_ns: int) -> None:
         waiting = [(way, next(iter(offsets))) for way, offsets in self._open.items()]

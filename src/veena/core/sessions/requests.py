@@ -15,18 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from veena.address import Address
 from veena.core.boundary.clients import Request, Unanswered
 from veena.core.boundary.inputs_effects import Deliver, Effect, Publish
 from veena.core.boundary.settings import MILLISECOND_NS
+from veena.core.boundary.user_shares import Tally, UserTable
 from veena.core.messages.addresses import MARK, reply_id
 from veena.core.wire.event import EventFrame
 from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event
 
-#: Requests of one session that wait for answers.
+#: Requests that wait for answers: of one session, of one user over all of its sessions, and of all.
 MAX_PENDING = 4096
+MAX_PENDING_OF_USER = 4 * MAX_PENDING
+MAX_PENDING_OF_BROKER = 64 * MAX_PENDING
+#: Deadlines of requests that were answered already are taken out when there are so many more of them.
+MAX_ANSWERED = 1024
 MAX_ANSWERS = 1 << 16
 MAX_DEADLINE_MS = 3_600_000
 REPLY_TO = "reply-to"
@@ -51,6 +57,7 @@ class Requests:
         chance: Callable[[int], int],
         publish: Callable[[Publish, int], RefusalCode | None],
         is_wanted: Callable[[Event, int], bool],
+        users: UserTable,
     ) -> None:
         self._host = host
         self._effects = effects
@@ -59,9 +66,20 @@ class Requests:
         self._is_wanted = is_wanted
         self._marks: dict[int, str] = {}
         self._sessions: dict[str, int] = {}
+        self._users = users
         self._pending: dict[int, dict[int, _Pending]] = {}
+        #: How many wait; and the user of each session that ever asked.
+        self._of_user = Tally(MAX_PENDING_OF_BROKER, MAX_PENDING_OF_USER)
+        self._askers: dict[int, str] = {}
+        #: (deadline, session, number) of all that wait, the first one first; and of some that were answered.
+        self._due: list[tuple[int, int, int]] = []
         #: Answers that came for nobody, or too late.
         self.stray = 0
+
+    @property
+    def pending(self) -> int:
+        """How many wait for answers."""
+        return self._of_user.count
 
     def attach(self, session: int) -> str:
         """Where answers to this session go."""
@@ -73,7 +91,8 @@ class Requests:
         mark = self._marks.pop(session, None)
         if mark is not None:
             del self._sessions[mark]
-        self._pending.pop(session, None)
+        self._ended(session, len(self._pending.pop(session, ())))
+        self._askers.pop(session, None)
 
     def request(self, given: Request, now_ns: int) -> None:
         mark = self._marks.get(given.session)
@@ -85,11 +104,13 @@ class Requests:
                 f" to {MAX_DEADLINE_MS} and 1 to {MAX_ANSWERS}"
             )
         pending = self._pending.setdefault(given.session, {})
-        if given.number in pending or len(pending) >= MAX_PENDING:
-            raise LocalProtocolError(
-                f"request {given.number}: the number is in use, or {MAX_PENDING} requests wait for answers already",
-                code=RefusalCode.INVALID if given.number in pending else RefusalCode.LIMIT,
-            )
+        user = self._askers.setdefault(given.session, self._users.of(given.session, ""))
+        if given.number in pending:
+            raise LocalProtocolError(f"request {given.number}: the number is in use", code=RefusalCode.INVALID)
+        if len(pending) >= MAX_PENDING:
+            reason = f"request {given.number}: {MAX_PENDING} of this session wait for answers already; wait for some"
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
+        self._of_user.admit(user, f"request {given.number}")
         try:
             event = given.frame.event()
         except InvalidEvent as error:
@@ -108,6 +129,8 @@ class Requests:
             return
         due_ns = now_ns + given.deadline_ms * MILLISECOND_NS
         pending[given.number] = _Pending(due_ns, given.answers, given.deadline_ms)
+        self._of_user.add(user)
+        heappush(self._due, (due_ns, given.session, given.number))
 
     def arrived(self, who: str, frame: EventFrame) -> None:
         """An answer; `who` is its place's conversation."""
@@ -122,18 +145,41 @@ class Requests:
         pending.answers += 1
         if pending.answers >= pending.waited_for:
             del found[number]
+            self._ended(session, 1)
         self._effects.append(Deliver(frame, ((session, ()),)))
 
+    def _ended(self, session: int, count: int) -> None:
+        """So many requests of a session wait no more."""
+        if not count:
+            return
+        self._of_user.add(self._askers[session], -count)
+        if len(self._due) > 2 * self._of_user.count + MAX_ANSWERED:
+            self._due = [each for each in self._due if self._waits(*each)]
+            heapify(self._due)
+
+    def _waits(self, due_ns: int, session: int, number: int) -> bool:
+        """Whether a request waits for answers until then."""
+        pending = self._pending.get(session, {}).get(number)
+        return pending is not None and pending.due_ns == due_ns
+
     def tick(self, now_ns: int) -> None:
-        for session, found in self._pending.items():
-            for number, pending in [each for each in found.items() if each[1].due_ns <= now_ns]:
-                del found[number]
-                reason = f"{pending.answers} of {pending.waited_for} answers within {pending.deadline_ms} ms"
-                self._effects.append(Unanswered(session, number, pending.answers, RefusalCode.EXPIRED, reason))
+        over: list[tuple[int, int]] = []
+        while self._due and self._due[0][0] <= now_ns:
+            due_ns, session, number = heappop(self._due)
+            if self._waits(due_ns, session, number):
+                over.append((session, number))
+        for session, number in sorted(over):
+            pending = self._pending[session].pop(number)
+            self._ended(session, 1)
+            reason = f"{pending.answers} of {pending.waited_for} answers within {pending.deadline_ms} ms"
+            self._effects.append(Unanswered(session, number, pending.answers, RefusalCode.EXPIRED, reason))
 
     def next_wakeup(self) -> int | None:
-        return min((each.due_ns for found in self._pending.values() for each in found.values()), default=None)
+        while self._due and not self._waits(*self._due[0]):
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
 
     def check(self) -> None:
         assert len(self._marks) == len(self._sessions)
         assert self._pending.keys() <= self._marks.keys()
+        assert self._of_user.count == sum(map(len, self._pending.values())) <= len(self._due)

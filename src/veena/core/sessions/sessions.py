@@ -49,6 +49,7 @@ from veena.core.messages.addresses import MARK, place_of
 from veena.core.messages.mailbox import Post
 from veena.core.publishing.log import Origin
 from veena.core.publishing.publishers import Publishers
+from veena.core.sessions.presented import Presented
 from veena.core.sessions.requests import Requests
 from veena.core.wire.event import EventFrame
 from veena.core.wire.trace_facts import What
@@ -98,9 +99,10 @@ class Sessions:
         self._effects = effects
         #: Subscriptions that were ended because they cost too much: their clients may still end them.
         self._suspended: dict[int, dict[int, None]] = {}
-        self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted)
-        self.post = Post(host, origin)
         self.users = UserTable()
+        self.presented = Presented()
+        self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted, self.users)
+        self.post = Post(host, origin)
         self.durables = Durables(
             profiles, ledger, origin, reader, outlet, ends.held, evaluations, ends.was_handed, effects, disk,
             self.users, now_ns,
@@ -109,9 +111,9 @@ class Sessions:
         self.roaming = Roaming(host, settings, self.durables, self.elsewhere, self.post, ledger, reader, disk, now_ns)
         self.pasts = Pasts(
             host, settings, self.durables, self.post, reader, effects, profiles.interest.vertices,
-            lambda: origin.next_offset, self.roaming.open,
+            lambda: origin.next_offset, self.roaming.open, self.users,
         )  # fmt: skip
-        self.missed = MissedEvents(host, settings, profiles, ends, self.post, reader)
+        self.missed = MissedEvents(host, settings, profiles, ends, self.post, origin, reader)
         self.shared = Shared(
             host, settings, self.durables, self.post, effects, self.elsewhere,
             profiles.is_ready, origin.new_incarnation, origin.bury, self.users, now_ns,
@@ -227,14 +229,19 @@ class Sessions:
             self.durables.closed(given.session, now_ns)
             self.shared.closed(given.session, now_ns)
             self.requests.detach(given.session)
+            self.presented.left(given.session)
             self._publishers.farewell(given.session)
             self._leave_evaluations(given.session, now_ns)
             self.users.left(given.session)
             self._before.detach(given.session)
             self._outlet.detach(given.session, now_ns)
+        if isinstance(given, ClientUp):
+            self.presented.hold(given.user or given.client_id, given)
         refused = self._profiles.client(given, now_ns, was_accepted)
         self._effects += refused
-        if isinstance(given, ClientUp) and not refused:
+        if isinstance(given, ClientUp) and refused:
+            self.presented.left(given.session)
+        elif isinstance(given, ClientUp):
             self.users.came(given.session, given.user or given.client_id)
             reply_to = self.requests.attach(given.session)
             self._publishers.welcome(given.session, given.client_id, reply_to, now_ns)
@@ -257,19 +264,26 @@ class Sessions:
                 want = make_want(given.engine, given.constraint, given.scope)
                 self._records.client(given, want.asked, now_ns, group_id(given.group, want))
         elif isinstance(given, Subscribe) and (given.durable or given.since_ns is not None):
-            self._subscribe(given, now_ns)
+            self.presented.hold(self.users.of(given.session, ""), given)
+            try:
+                self._subscribe(given, now_ns)
+            except (LocalProtocolError, InvalidConstraint):
+                self.presented.release(given.session, given.subscription)
+                raise
         elif isinstance(given, Unsubscribe):
             key = (given.session, given.subscription)
             if self._records.is_on:
                 self._records.left_group(*key, now_ns)
             self._before.unsubscribe(*key)
             self._held.unsubscribed(*key, now_ns)
+            self.presented.release(*key)
             return self.durables.detach(*key, now_ns) or self.shared.leave(*key, now_ns)
         elif isinstance(given, Acknowledge):
             if not self.shared.acknowledge(given, now_ns):
                 self.durables.acknowledge(given, now_ns)
         elif isinstance(given, Forget):
             self.durables.forget(given.session, given.subscription, now_ns)
+            self.presented.release(given.session, given.subscription)
         else:
             return False
         return True

@@ -65,6 +65,8 @@ class ConnectionTable:
         self._checked: dict[int, ConnectionRecord] = {}
         #: When each connection that is down was learned to be, in that order.
         self._down_ns: dict[int, int] = {}
+        #: Those of them that this broker withdrew.
+        self._withdrawn: dict[int, None] = {}
         #: Ids to pass on, with the link that the news came from, or None when everybody has to hear it.
         self._news: dict[int, int | None] = {}
         #: Since when an end of a record has been out of reach.
@@ -84,6 +86,9 @@ class ConnectionTable:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def __contains__(self, connection_id: object) -> bool:
+        return connection_id in self._records
 
     def record(self, connection_id: int) -> ConnectionRecord | None:
         return self._records.get(connection_id)
@@ -121,7 +126,17 @@ class ConnectionTable:
         known = self._records.get(connection_id)
         if known is None or not known.up:
             return None
+        self._withdrawn[connection_id] = None
         return self.learn(_down(known), None, now_ns)
+
+    def has_withdrawn(self, connection_id: int) -> bool:
+        """Whether this broker itself said that the connection is over."""
+        return connection_id in self._withdrawn
+
+    def tell_again(self, connection_id: int, source: int | None) -> None:
+        """Pass on a connection once more: it is signed now. The link that this came from knows."""
+        if connection_id in self._records:
+            self._news.setdefault(connection_id, source)
 
     def take_news(self) -> list[tuple[ConnectionRecord, int | None]]:
         """What is to be passed on since the last call, with the link that it came from."""
@@ -248,6 +263,7 @@ class ConnectionTable:
             if since >= before_ns:
                 return
             del self._down_ns[connection_id]
+            self._withdrawn.pop(connection_id, None)
             self._records.pop(connection_id, None)
 
     def next_expiry(self, tombstone_ns: int) -> int | None:

@@ -137,6 +137,7 @@ from veena.core.wire.membership import (
     SpokesmanReply,
     SpokesmanRequest,
 )
+from veena.core.wire.signatures import Credentials, Proofs
 from veena.core.wire.staging import AskAbandon, AskPublish, AskPublished, AskStage, TellPublished, TellStaged
 from veena.errors import LocalProtocolError, OtherVersion, RemoteProtocolError
 
@@ -162,6 +163,8 @@ KINDS: dict[int, type[Frame]] = {
     21: FarDigest,
     22: FarHave,
     23: Contacts,
+    24: Credentials,
+    25: Proofs,
     32: SetupRequest,
     33: SetupAccepted,
     34: SetupRedirected,

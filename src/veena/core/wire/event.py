@@ -21,7 +21,16 @@ from __future__ import annotations
 import struct
 
 from veena.address import FANOUTS, MAX_LEVELS, Address, format_address
-from veena.core.wire.header import DEFAULT_MAX_FRAME, EVENT, HEADER, HEADER_FORMAT, HEADER_SIZE, MAX_FRAME, VERSION
+from veena.core.wire.header import (
+    DEFAULT_MAX_FRAME,
+    EVENT,
+    HEADER,
+    HEADER_FORMAT,
+    HEADER_SIZE,
+    MAX_FRAME,
+    MAX_LINK_FRAME,
+    VERSION,
+)
 from veena.core.wire.section import Original, Section, decode_section, encode_section
 from veena.errors import InvalidEvent, LocalProtocolError, RemoteProtocolError
 from veena.event import MAX_CLIENT_ID_LENGTH, MAX_PRIORITY, Event, EventId, lane
@@ -426,8 +435,9 @@ def header_size(levels: int, fanout: int) -> int:
 
 
 def check_max_frame(max_frame: int) -> int:
-    if not HEADER_SIZE < max_frame <= MAX_FRAME:
-        raise LocalProtocolError(f"max_frame {max_frame}: expected more than {HEADER_SIZE}, at most {MAX_FRAME} bytes")
+    if not HEADER_SIZE < max_frame <= MAX_LINK_FRAME:
+        reason = f"max_frame {max_frame}: expected more than {HEADER_SIZE}, at most {MAX_LINK_FRAME} bytes"
+        raise LocalProtocolError(reason)
     return max_frame
 
 

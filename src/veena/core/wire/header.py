@@ -31,12 +31,22 @@ EVENT = 16
 DEFAULT_MAX_FRAME = 1 << 20
 #: What the setting can be raised to; larger frames hold up everything behind them for too long.
 MAX_FRAME = 16 << 20
+#: What a message of brokers may add to an event that it holds (`messages.kinds`).
+WRAPPING = 64 * 1024
+#: The largest event frame on a link.
+MAX_LINK_FRAME = MAX_FRAME + WRAPPING
 #: Above what any control frame holds within the bounds of its fields, short of absurd texts; never collected beyond.
 MAX_CONTROL_FRAME = 512 * 1024
 #: An event in a datagram must fit every path without being cut up by IP.
 MAX_EVENT_DATAGRAM = 1200
 #: The largest payload of a UDP datagram over IPv4.
 MAX_DATAGRAM = 65_507
+
+
+def link_frame(max_frame: int) -> int:
+    """The largest event frame on a link where this is the largest that a client may publish: brokers send each other
+    whole events inside of theirs, and messages that have nothing to do with the size of events."""
+    return max(max_frame, DEFAULT_MAX_FRAME) + WRAPPING
 
 
 def spoken(low: int, high: int) -> str:

@@ -44,6 +44,7 @@ from veena.core.boundary.inputs_effects import (
     ReadFailed,
     Restart,
     Send,
+    StatementRefused,
     Store,
     Stored,
     StoreFailed,
@@ -51,6 +52,7 @@ from veena.core.boundary.inputs_effects import (
     Unreachable,
 )
 from veena.core.boundary.settings import Settings
+from veena.core.boundary.signing import Signing
 from veena.core.boundary.staging import StagedHeld, StagedReleased, StageEffect
 from veena.core.boundary.stored import Disk, Identity
 from veena.core.broker import Broker
@@ -58,12 +60,14 @@ from veena.core.delivery.match_cache import Receivers
 from veena.core.statistics import BrokerStatistics
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import EventCodec
+from veena.core.wire.header import link_frame
 from veena.errors import LocalProtocolError
 from veena.event import Event
 from veena.matching.base.engine import Constraint
 from veena.runtime.evaluation.worker import Worker
 from veena.runtime.links.links import Links, Retry
 from veena.runtime.logging.logs import Log
+from veena.runtime.steps import Steps
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.supervision import Supervisor
 from veena.runtime.transports.registry import NO_SECRETS, Secrets
@@ -105,6 +109,7 @@ class Driver:
         *,
         listen: tuple[str, ...] = (),
         grant: bytes = b"",
+        signing: Signing | None = None,
         secrets: Secrets = NO_SECRETS,
         retry: Retry | None = None,
         log: Log | None = None,
@@ -112,15 +117,16 @@ class Driver:
         clock: Callable[[], int] | None = None,
         wall: Callable[[], int] = time.time_ns,
         supervisor: Supervisor | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self.settings = settings
-        self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
+        self.codec = EventCodec(settings.levels, settings.fanout, link_frame(settings.max_frame))
         self.log = log = log or Log()
-        #: Who watches over this broker's threads and tasks.
-        self.supervisor = supervisor = supervisor or Supervisor(log.failure)
-        self.links = Links(self.give, self.codec, secrets, retry or Retry(), log, supervisor)
+        #: Who watches over this broker's threads and tasks, and over how long its steps take.
+        self.supervisor, self.steps = supervisor or Supervisor(log.failure), steps or Steps(log)
+        self.links = Links(self.give, self.codec, secrets, retry or Retry(), log, self.supervisor, self.steps)
         #: Who evaluates what costs too much for this loop.
-        self.worker = Worker(lambda answer: self.take((answer,)), supervisor, log)
+        self.worker = Worker(lambda answer: self.take((answer,)), self.supervisor, log)
         #: Set before the first client is let in.
         self.clients: Clients | None = None
         #: Who makes records, where they are asked for.
@@ -142,9 +148,8 @@ class Driver:
         self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
         self._clock = clock or steady_clock()
         self._wall = WallWatch(wall)
-        self._chance = chance
-        self._listen, self._grant = listen, grant
-        self._store = store
+        self._chance, self._store = chance, store
+        self._listen, self._grant, self._signing = listen, grant, signing
         self.life = 0  # how many cores there were before this one
         self.broker = self._core(disk)
         self._queue: deque[Input] = deque()
@@ -153,9 +158,8 @@ class Driver:
         self._is_in_doubt = False
         #: Something was handled that may have set a timer.
         self._needs_arming = True
-        self._sessions = self._inputs = 0
+        self._sessions = self._inputs = self._wake_ns = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._wake_ns = 0
         self._handlers = self._handlers_of_effects(store.submit)
 
     def _core(self, disk: Disk) -> Broker:
@@ -172,6 +176,7 @@ class Driver:
             disk=disk,
             grant=self._grant,
             wall_offset_ns=self._wall.begin(now_ns),
+            signing=self._signing,
         )
 
     def _handlers_of_effects(self, submit: Callable[[Store | Read], None]) -> dict[type[Effect], Callable[..., None]]:
@@ -186,6 +191,7 @@ class Driver:
             Unreachable: self._unreachable,
             MaySpeak: self._answer_may_speak,
             Restart: self._restart,
+            StatementRefused: self.links.note_statement,
             StagedReleased: self._staged,
             StagedHeld: self._staged,
         }
@@ -206,11 +212,14 @@ class Driver:
         self._is_in_doubt = False
         self._run(None)
 
-    def show_grant(self, grant: bytes) -> None:
-        """Show this grant to others from now on, in lives to come too."""
-        if grant != self._grant:
-            self._grant = grant
-            self.give(Granted(grant))
+    def show(self, grant: bytes, signing: Signing | None) -> None:
+        """Show this grant to others and sign so from now on, in lives to come too."""
+        if self._signing is None:
+            signing = None  # who was never asked for signatures begins with the next start
+        before = None if self._signing is None else self._signing.signer.certificate
+        if grant != self._grant or (signing is not None and signing.signer.certificate != before):
+            self._grant, self._signing = grant, signing or self._signing
+            self.give(Granted(grant, signing))
 
     def give(self, given: Input) -> None:
         """Let the broker handle this and carry out what follows; LocalProtocolError for what this side did wrong.
@@ -240,13 +249,14 @@ class Driver:
 
     def take(self, answers: Sequence[WithTicket]) -> None:
         """What the disk or the worker answered; what is answered to an ended life is dropped."""
-        for answer in answers:
-            if answer.ticket >> LIFE_BITS != self.life:
-                continue
-            self.give(answer if not self.life else _of_core(answer))
-            if not self.is_remembered and type(answer) is Stored:
-                self.is_remembered = True
-                self.on_change()
+        with self.steps.step(f"{len(answers)} answers", "the disk"):
+            for answer in answers:
+                if answer.ticket >> LIFE_BITS != self.life:
+                    continue
+                self.give(answer if not self.life else _of_core(answer))
+                if not self.is_remembered and type(answer) is Stored:
+                    self.is_remembered = True
+                    self.on_change()
 
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """Engine, constraint and scope of a client's subscription; None if there is none."""
@@ -294,6 +304,7 @@ class Driver:
 
     def _run(self, given: Input | None) -> None:
         """Handle this, or let time pass; then whatever came of it."""
+        is_step = self.steps.begin()
         self._is_busy = True
         wrong: LocalProtocolError | None = None
         try:
@@ -308,6 +319,8 @@ class Driver:
                 self._catch_up()
         finally:
             self._is_busy = False
+            if is_step:
+                self.steps.end(lambda: ("a timer" if given is None else type(given).__name__, "the broker"))
         if self._needs_arming and not self._is_arming and not self._is_in_doubt:
             self._is_arming = True
             asyncio.get_running_loop().call_soon(self._arm)
@@ -391,8 +404,9 @@ class Driver:
         self._is_arming = self._needs_arming = False
         if self._is_over or self._is_in_doubt:
             return
-        self._look_at_clock()
-        due = self.broker.next_wakeup()
+        with self.steps.step("the next timer", "the broker"):
+            self._look_at_clock()
+            due = self.broker.next_wakeup()
         if due is None or (self._timer is not None and self._wake_ns <= due):
             return
         if self._timer is not None:

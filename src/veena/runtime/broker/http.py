@@ -26,6 +26,7 @@ from veena.errors import ConfigError
 from veena.runtime.broker.statistics import NodeStatistics
 from veena.runtime.config.reader import split_place
 from veena.runtime.logging.logs import Log
+from veena.runtime.steps import Steps
 from veena.runtime.transports.accepting import Acceptor, bind
 from veena.runtime.transports.strangers import Stranger, Strangers
 
@@ -62,11 +63,13 @@ class HttpServer:
         why_not_ready: Callable[[], str | None],
         log: Log,
         hosts: Callable[[], Sequence[str]] = tuple,
+        steps: Steps | None = None,
     ) -> None:
         """`hosts` returns further names under which requests are answered."""
         self._statistics = statistics
         self._why_not_ready = why_not_ready
         self._hosts = hosts
+        self.steps = steps or Steps(log)
         self._own_host = ""
         self._strangers = Strangers(_Bounds(), log)
         self._strangers.others = lambda: len(self._answering)
@@ -194,7 +197,9 @@ class _Visit(asyncio.Protocol):
         local = self._transport.get_extra_info("sockname")
         self._server.answering(self)
         self._patience = asyncio.get_running_loop().call_later(REQUEST_S, self._transport.abort)
-        self._transport.write(self._server.answer(request, str(local[0]) if local else ""))
+        with self._server.steps.step(str(request[:60].split(b"\r", 1)[0], "latin-1"), "monitoring"):
+            answer = self._server.answer(request, str(local[0]) if local else "")
+        self._transport.write(answer)
         self._transport.close()
 
 

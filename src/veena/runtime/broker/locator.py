@@ -384,3 +384,8 @@ def _with_more(broker: Located, more: int) -> Located:
     return Located(
         broker.urls, broker.name, broker.address, load, broker.clients + more, max(0, broker.room - more)
     )  # fmt: skip
+
+
+def told_urls(urls: Iterable[str]) -> tuple[str, ...]:
+    """Those that fit into a frame."""
+    return tuple(url for url in urls if len(url) <= MAX_URL)[:MAX_URLS]

@@ -14,7 +14,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,6 @@ from veena.core.boundary.inputs_effects import Restart
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.boundary.stored import Disk
 from veena.core.boundary.user_shares import UserShares
-from veena.core.wire.client import MAX_URLS
-from veena.core.wire.control import MAX_URL
 from veena.core.wire.log_tables import MAX_TOLD_BROKERS, BrokerPlace
 from veena.errors import ConfigError
 from veena.runtime.access.access_events import AccessEvents
@@ -35,7 +33,7 @@ from veena.runtime.broker.clients_view import clients_view
 from veena.runtime.broker.driver import Driver, FromDisk
 from veena.runtime.broker.entrance import Entrance
 from veena.runtime.broker.http import HttpServer, status
-from veena.runtime.broker.locator import Locator
+from veena.runtime.broker.locator import Locator, told_urls
 from veena.runtime.broker.map_view import live_view
 from veena.runtime.broker.quarantine import Quarantine, quarantine_of
 from veena.runtime.broker.renewal import NO_RENEWAL, Renewal, remembered
@@ -47,8 +45,10 @@ from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
 from veena.runtime.config.schema import RELOADABLE, Config, changes
+from veena.runtime.links.statement_verifier import StatementVerifier
 from veena.runtime.logging.audit import NO_AUDIT, AuditLog, open_audit
 from veena.runtime.logging.logs import Log, memory_bytes
+from veena.runtime.steps import Steps
 from veena.runtime.store.audit_records import Passed
 from veena.runtime.store.recorder import Recorder
 from veena.runtime.store.retention import KEPT_AT, Retention
@@ -79,6 +79,7 @@ class Node:
         self._began = time.monotonic()
         #: Who watches over the threads and tasks of this broker.
         self.supervisor = Supervisor(self.log.failure, self._end_by)
+        self.steps = Steps(self.log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._limits = config.entrance_limits()
         self._entrance = Entrance(self._limits, self._take_link, self._take_client, self.log, self._take_question)
@@ -95,6 +96,7 @@ class Node:
         self._http: HttpServer | None = None
         self._audit: AuditLog | None = None
         self._authorities = Believed()
+        self._verifier = StatementVerifier()
         #: By which commands on this machine find this broker, where it keeps anything.
         self.mark: RunningMark | None = None
         self._is_draining = False
@@ -144,6 +146,7 @@ class Node:
             secrets = self._secrets = self.config.secrets()
             self._authorities = believed(self.config.path(self.config.tables.tls.authority))
             users, trust = self._load_users(), self.config.trust()
+            self._verifier.renew(trust, self.config.revoked())
             self._audit = self._open_audit()
             disk = await self._open_store()
             for text in self.config.listen:
@@ -155,10 +158,12 @@ class Node:
                 self.store,
                 listen=self.urls,
                 grant=self.config.grant(),
+                signing=self.config.signing(self._verifier),
                 secrets=secrets,
                 retry=self.config.retry(),
                 log=self.log,
                 supervisor=self.supervisor,
+                steps=self.steps,
             )
             if Passed in self.store.keeps:
                 driver.recorder = Recorder(self.store.record)
@@ -221,7 +226,7 @@ class Node:
         )
 
     def _make_clients(self, driver: Driver, users: Users) -> Conversations:
-        clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log)
+        clients = Conversations(driver, driver.broker.identity, driver.settings, users, log=self.log, steps=self.steps)
         clients.revoked = driver.links.revoked = self.config.revoked()
         clients.audit = clients.log_ins.audit = driver.links.audit = self._audit
         clients.batches = driver.recorder is None
@@ -320,9 +325,8 @@ class Node:
     async def _open_http(self) -> None:
         place = self.config.tables.http.listen
         if place is not None:
-            self._http = HttpServer(
-                self.statistics, self.why_not_ready, self.log, lambda: self.config.tables.http.hosts
-            )
+            hosts = lambda: self.config.tables.http.hosts  # noqa: E731
+            self._http = HttpServer(self.statistics, self.why_not_ready, self.log, hosts, self.steps)
             await self._http.start(place)
 
     def _announced(self) -> tuple[str, ...]:
@@ -408,13 +412,15 @@ class Node:
             # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
             users, secrets, revoked = self._load_users(), self.config.secrets(), self.config.revoked()
             trust, grant = self.config.with_network_of(new).trust(), self.config.grant()
+            signing = self.config.signing(self._verifier)
             authorities = believed(self.config.path(self.config.tables.tls.authority))
         except ConfigError:
             self.config = before
             raise
         self.config = self.config.with_network_of(new)
         self.driver.links.trust = trust
-        self.driver.show_grant(grant)
+        self._verifier.renew(trust, revoked)
+        self.driver.show(grant, signing)
         self.driver.links.follow(neighbour.urls for neighbour in self.config.neighbours)
         self.clients.users = users
         self.driver.give(self._shares(users))
@@ -486,6 +492,7 @@ class Node:
             self.supervisor.statistics(),
             NO_RENEWAL if self._renewal is None else self._renewal.statistics(),
             self.driver.worker.statistics(),
+            self.steps.statistics(),
         )
 
     def topology(self) -> dict[str, Any]:
@@ -583,11 +590,6 @@ def ready_line(node: Node) -> str:
     """What a broker that is listening says to who started it, as one line of JSON."""
     line = {"address": node.config.label or format_address(node.config.address), "pid": os.getpid()}
     return json.dumps({**line, "url": node.urls[0]})
-
-
-def told_urls(urls: Iterable[str]) -> tuple[str, ...]:
-    """Those that fit into a frame."""
-    return tuple(url for url in urls if len(url) <= MAX_URL)[:MAX_URLS]
 
 
 async def _until(condition: Callable[[], bool], patience_s: float) -> None:

@@ -15,6 +15,7 @@ from veena.runtime.evaluation.worker import WorkerStatistics
 from veena.runtime.links.end import EndStatistics
 from veena.runtime.logging.audit import AuditStatistics
 from veena.runtime.logging.logs import LineStatistics
+from veena.runtime.steps import StepStatistics
 from veena.runtime.store.store import StoreStatistics
 from veena.runtime.supervision import SupervisionStatistics
 
@@ -54,3 +55,5 @@ class NodeStatistics:
     renewal: RenewalStatistics
     #: The process that evaluates what costs too much for the loop.
     worker: WorkerStatistics
+    #: How long the steps of its event loop take.
+    loop: StepStatistics

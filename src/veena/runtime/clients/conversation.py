@@ -61,6 +61,7 @@ from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.steps import Steps, kinds_of
 from veena.runtime.supervision import once
 from veena.runtime.transports.certificate import Revoked
 from veena.runtime.transports.stream import Bytes, Stream
@@ -72,7 +73,7 @@ MISSED_HEARTBEATS = 3
 #: A conversation that ends for one of these ends as it should: nobody need look into it.
 ORDERLY = (RefusalCode.BYE, RefusalCode.CLOSING)
 
-logger = logging.getLogger("veena.clients")
+_NOTHING: Sequence[Frame | EventBurst] = ()
 
 
 class House(Protocol):
@@ -88,6 +89,7 @@ class House(Protocol):
     log_ins: LogIns
     clock: Callable[[], float]
     log: Log
+    steps: Steps
     codec: EventCodec
     revoked: Revoked
     sessions: dict[int, Conversation]
@@ -198,9 +200,11 @@ class Conversation:
     def _deal(self, data: bytes) -> None:
         """Deal with a read, and before it with what waits of the last one, as far as its turn goes."""
         house, pace = self.house, self._pace
+        is_step = house.steps.begin()
         house.begin()
+        frames = _NOTHING
         try:
-            frames: Sequence[Frame | EventBurst] = self._decoder.feed_bursts(data) if data else ()
+            frames = self._decoder.feed_bursts(data) if data else _NOTHING
             is_alone = len(frames) == 1 and not pace.rest
             events = self._handlers.publish_again(self, frames[0]) if is_alone else 0
             if not events:
@@ -215,6 +219,8 @@ class Conversation:
             self.end(RefusalCode.PROTOCOL, error.reply if isinstance(error, RemoteProtocolError) else str(error))
         finally:
             house.finish()
+            if is_step:
+                house.steps.end(lambda: (kinds_of(frames), self.name))
 
     def _take(self, frames: Sequence[Frame | EventBurst]) -> int:
         """What one read brought, in its order; how many events were among it."""
@@ -328,13 +334,14 @@ class Conversation:
             return
         if self._is_over:
             return
-        self.house.begin()
-        try:
-            self._attach(principal)
-        except VeenaError as error:
-            self.end(RefusalCode.PROTOCOL, str(error))
-        finally:
-            self.house.finish()
+        with self.house.steps.step("ClientHello", self.name):
+            self.house.begin()
+            try:
+                self._attach(principal)
+            except VeenaError as error:
+                self.end(RefusalCode.PROTOCOL, str(error))
+            finally:
+                self.house.finish()
         self._release("checking")
 
     def _attach(self, principal: Principal) -> None:
@@ -424,7 +431,7 @@ class Conversation:
             self._checking.cancel()
         self.house.forget(self)
         if self.session:
-            logger.debug("client %s is gone: %s", self.name, reason)
+            self.house.log.debug("a client is gone", client=self.name, reason=reason)
             self.house.later(ClientDown(self.session, lost, dismissed))
 
     @property

@@ -38,6 +38,8 @@ WEIGHTS: dict[type[Frame], int] = {
     AskWithdraw: 20,
     AskQuery: 100,
 }
+#: A subscription with a past, for which brokers read their logs.
+WITH_A_PAST = 100
 #: All other frames: acknowledgements of up to 256 events, requests, heartbeats, reads of the log (which have limits of
 #: their own).
 OTHERWISE = 1
@@ -45,6 +47,8 @@ OTHERWISE = 1
 
 def weight(frame: Frame) -> int:
     """How much control work a frame is."""
+    if type(frame) is AskSubscribe and frame.since_ns:
+        return WITH_A_PAST
     return WEIGHTS.get(type(frame), OTHERWISE)
 
 

@@ -74,7 +74,7 @@ from veena.core.wire.event import (
     EventCodec,
     EventFrame,
 )
-from veena.errors import AccessDenied, InvalidEvent, RefusalCode
+from veena.errors import AccessDenied, InvalidEvent, LocalProtocolError, RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.limits import UserRates
 from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
@@ -88,6 +88,7 @@ from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.steps import Steps, kinds_of
 from veena.runtime.supervision import tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.senders import Sender
@@ -97,6 +98,8 @@ from veena.runtime.transports.stream import Bytes, Listener, Stream
 CHECK_S = 1.0
 #: Conversations of one broker, those that have not said who they are included.
 MAX_CONVERSATIONS = 1 << 17
+#: Subscriptions that one frame tells of what they missed: any more might be longer than a control frame.
+MAX_MISSED = 1 << 15
 _DELIVERED_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
 
 logger = logging.getLogger("veena.clients")
@@ -141,6 +144,7 @@ class Conversations:
         users: Users | None = None,
         clock: Callable[[], float] = time.monotonic,
         log: Log | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self.driver = driver
         self.identity = identity
@@ -149,6 +153,7 @@ class Conversations:
         self.clock = clock
         #: What clients can cause at will is told, but not as often as they cause it.
         self.log = log or Log(logger)
+        self.steps = steps or Steps(self.log)
         self.log_ins = LogIns(self.log, clock, lambda: self.access)
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: The certificates that are good no more.
@@ -202,7 +207,7 @@ class Conversations:
             Active: lambda who, effect: who.say(TellActive(effect.subscription, effect.level)),
             CloseSession: lambda who, effect: who.end(RefusalCode.SLOW, effect.reason),
             AskRoom: lambda who, effect: who.reading.ask_room(),
-            Dropped: lambda who, effect: who.say(TellDropped(effect.count, effect.missed)),
+            Dropped: _tell_dropped,
             SubscriptionState: lambda who, effect: who.say(
                 TellState(
                     effect.subscription, effect.missed, effect.why or RefusalCode.BYE, effect.reason[:MAX_REASON]
@@ -245,22 +250,32 @@ class Conversations:
         """What follows from one input."""
         self._depth += 1
         sessions, tellers = self.sessions, self._tellers
-        for effect in effects:
-            if type(effect) is DeliverBurst:
-                self.deliver_burst(effect.burst, effect.receivers)
-                continue
-            if type(effect) is Deliver:
-                self._deliver(effect)
-                continue
-            who = sessions.get(getattr(effect, "session", 0))
-            if who is not None:
-                tellers[type(effect)](who, effect)
-            elif type(effect) is Welcome and self.access is not None and effect.session == self.access.session:
-                self.access.welcomed(effect)
-        if self._depth > 1:
-            self._depth -= 1  # it follows from a read, at whose end everything is written
-        else:
-            self.finish()
+        try:
+            for effect in effects:
+                if type(effect) is DeliverBurst:
+                    self.deliver_burst(effect.burst, effect.receivers)
+                    continue
+                if type(effect) is Deliver:
+                    self._deliver(effect)
+                    continue
+                who = sessions.get(getattr(effect, "session", 0))
+                if who is not None:
+                    try:
+                        tellers[type(effect)](who, effect)
+                    except Exception as error:  # what one client cannot be told costs nobody else
+                        self._failed(who, f"telling a client of {type(effect).__name__} failed", error)
+                elif type(effect) is Welcome and self.access is not None and effect.session == self.access.session:
+                    self.access.welcomed(effect)
+        finally:
+            if self._depth > 1:
+                self._depth -= 1  # it follows from a read, at whose end everything is written
+            else:
+                self.finish()
+
+    def _failed(self, who: Conversation, what: str, error: Exception) -> None:
+        """Something went wrong with one conversation that nobody foresaw: it is over, and the others go on."""
+        tell_loop(what, error)
+        who.end(RefusalCode.CLOSING, "the broker failed to serve this connection: attach again")
 
     def drain(self, urls: Sequence[str], reason: str = "this broker stops") -> None:
         """Send everybody elsewhere, now and from now on."""
@@ -430,7 +445,10 @@ class Conversations:
         while self._depth == 1 and self._dirty:
             dirty, self._dirty = self._dirty, []
             for who in dirty:
-                who.write_out()
+                try:
+                    who.write_out()
+                except Exception as error:  # the others are to be written to as well
+                    self._failed(who, "writing to a client failed", error)
         self._depth -= 1
         if self._later and not self._depth:
             self._schedule()
@@ -457,12 +475,16 @@ class Conversations:
         self._is_scheduled = False
         inputs, self._later = self._later, []
         leaving = tuple(self._leaving)
-        self.begin()
-        for given in inputs:
-            self.driver.give(given)
-        for session in leaving:
-            self._leaving.pop(session, None)
-        self.finish()
+        with self.steps.step(f"{len(inputs)} that came up: {kinds_of(inputs)}", "clients"):
+            self.begin()
+            for given in inputs:
+                try:
+                    self.driver.give(given)
+                except LocalProtocolError as error:  # those behind it count all the same
+                    tell_loop(f"{type(given).__name__} was refused by the core", error)
+            for session in leaving:
+                self._leaving.pop(session, None)
+            self.finish()
 
     def forget(self, who: Conversation) -> None:
         self.everybody.pop(who.key, None)
@@ -482,13 +504,15 @@ class Conversations:
         self._timer = None
         if self.everybody:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._look)
-        now = self.clock()
+        with self.steps.step("a look at who is silent", "clients"):
+            self._look_at_all(self.clock())
+
+    def _look_at_all(self, now: float) -> None:
         for who in list(self.everybody.values()):
             try:
                 self._look_at(who, now)
             except Exception as error:  # the others are to be looked at as well
-                tell_loop("looking after a client failed", error)
-                who.end(RefusalCode.CLOSING, "the broker failed to look after this connection: attach again")
+                self._failed(who, "looking after a client failed", error)
 
     def _look_at(self, who: Conversation, now: float) -> None:
         over = why_over(who)
@@ -497,6 +521,12 @@ class Conversations:
         else:
             who.note("session ended", code=RefusalCode.DENIED, reason=over)
             who.end(RefusalCode.DENIED, over)
+
+
+def _tell_dropped(who: Conversation, effect: Dropped) -> None:
+    """How many events were dropped, and how many of each subscription: in frames of moderate size."""
+    for first in range(0, len(effect.missed) or 1, MAX_MISSED):
+        who.say(TellDropped(0 if first else effect.count, effect.missed[first : first + MAX_MISSED]))
 
 
 def _why_unreadable(who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> str:

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from veena.core.wire.codec import encode
 from veena.core.wire.control import Frame
 from veena.core.wire.event import EventCodec
-from veena.core.wire.header import MAX_FRAME
+from veena.core.wire.header import MAX_LINK_FRAME
 from veena.core.wire.log_tables import (
     COLUMNS,
     AskBrokers,
@@ -150,7 +150,7 @@ class LogService:
         supervisor: Supervisor | None = None,
     ) -> None:
         self._store = store
-        self._codec = EventCodec(codec.levels, codec.fanout, MAX_FRAME)
+        self._codec = EventCodec(codec.levels, codec.fanout, MAX_LINK_FRAME)
         self._places = places
         self._log = log or Log()
         self._clock = clock

@@ -32,6 +32,7 @@ from veena.core.boundary.settings import (
     SECOND_NS,
     Settings,
 )
+from veena.core.boundary.signing import Signing, Verifier
 from veena.core.interest.table import MAX_TABLE_ROWS
 from veena.core.wire.header import DEFAULT_MAX_FRAME, MAX_FRAME
 from veena.errors import ConfigError, InvalidAddress
@@ -40,6 +41,7 @@ from veena.runtime.links.links import Retry
 from veena.runtime.links.trust import Bindings, Trust
 from veena.runtime.pki.broker_certificate import load_authorities
 from veena.runtime.pki.grant import load_grant
+from veena.runtime.pki.statement_signer import load_signer
 from veena.runtime.transports.certificate import NONE_REVOKED, Revoked, load_revoked
 from veena.runtime.transports.names import BrokerName, own_names
 from veena.runtime.transports.registry import Secrets
@@ -407,6 +409,15 @@ class Config:
             bindings=Bindings(self.neighbour_addresses(), self.labels),
             authorities=load_authorities(authority) if is_named and authority is not None else (),
         )
+
+    def signing(self, verifier: Verifier) -> Signing | None:
+        """What this broker signs and checks with what is said of units; None in a network without an authority, and a
+        ConfigError where its key cannot sign."""
+        tls = self.tables.tls
+        certificate, key = self.path(tls.certificate), self.path(tls.key)
+        if certificate is None or key is None or not self.trust().asks_names:
+            return None
+        return Signing(load_signer(certificate, key), verifier)
 
     def grant(self) -> bytes:
         """What this broker shows that it may live at its address; raises ConfigError where it cannot be read."""

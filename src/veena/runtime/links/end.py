@@ -20,6 +20,7 @@ from veena.core.wire import codec as wire
 from veena.core.wire.control import Hello
 from veena.core.wire.event import EventCodec
 from veena.errors import RemoteProtocolError
+from veena.runtime.steps import Steps, kinds_of
 from veena.runtime.transports.stream import Bytes, Stream
 from veena.runtime.transports.tcp import HIGH_WATER, LOW_WATER, TcpStream
 from veena.runtime.transports.url import Url
@@ -61,6 +62,7 @@ class Owner(Protocol):
     """All links of a broker, as far as the end of one link uses them."""
 
     codec: EventCodec
+    steps: Steps
 
     def arrived(self, end: LinkEnd, frames: list[wire.Numbered]) -> None:
         """One read brought these frames."""
@@ -105,13 +107,21 @@ class LinkEnd:
 
     def received(self, data: Bytes) -> None:
         self._bytes_in += len(data)
+        is_step = self._links.steps.begin()
+        frames: list[wire.Numbered] = []
         try:
             frames = self._decoder.feed(data if type(data) is bytes else bytes(data))
+            if frames:
+                self._links.arrived(self, frames)
         except RemoteProtocolError as error:
             self._links.fault(self, error)
-            return
-        if frames:
-            self._links.arrived(self, frames)
+        finally:
+            if is_step:
+                self._links.steps.end(lambda: (kinds_of(frame for _, frame in frames), self._name))
+
+    @property
+    def _name(self) -> str:
+        return f"link {self.number} to {self.stream.peer}"
 
     def closed(self, reason: str) -> None:
         self._links.over(self, reason)

@@ -19,7 +19,18 @@ from dataclasses import dataclass
 from math import inf
 
 from veena.address import format_address
-from veena.core.boundary.inputs_effects import Arrived, Close, Dial, Input, LinkDown, LinkLoad, LinkRoom, LinkUp, Send
+from veena.core.boundary.inputs_effects import (
+    Arrived,
+    Close,
+    Dial,
+    Input,
+    LinkDown,
+    LinkLoad,
+    LinkRoom,
+    LinkUp,
+    Send,
+    StatementRefused,
+)
 from veena.core.wire import codec as wire
 from veena.core.wire.control import MAX_REASON, Goodbye, Hello
 from veena.core.wire.event import EventCodec, EventFrame
@@ -28,6 +39,7 @@ from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
 from veena.runtime.links.trust import NotTrusted, Trust
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
+from veena.runtime.steps import Steps
 from veena.runtime.supervision import Supervisor, once
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
@@ -66,6 +78,7 @@ class Links:
         retry: Retry,
         log: Log,
         supervisor: Supervisor,
+        steps: Steps,
     ) -> None:
         self._give = give
         self.codec = codec
@@ -73,6 +86,7 @@ class Links:
         self._retry = retry
         self._log = log
         self._supervisor = supervisor
+        self.steps = steps
         self._last = 0
         self._ends: dict[int, LinkEnd] = {}
         #: Ends with something to write when this turn of the loop is over.
@@ -131,6 +145,15 @@ class Links:
         self._log.noise("link refused", peer=stream.peer, proven=stream.proven, code=code, reason=reason)
         if self.audit is not None:
             self.audit.note("link refused", certificate=stream.proven, address=stream.peer, code=code, reason=reason)
+
+    def note_statement(self, effect: StatementRefused) -> None:
+        """A neighbour passed on what was not signed by whoever may say it; its link stays."""
+        end = self._ends.get(effect.link)
+        peer, proven = (None, None) if end is None else (end.stream.peer, end.stream.proven)
+        self._log.noise("statement refused", link=effect.link, peer=peer, proven=proven, reason=effect.reason)
+        if self.audit is not None:
+            code = RefusalCode.DENIED
+            self.audit.note("statement refused", certificate=proven, address=peer, code=code, reason=effect.reason)
 
     def keep(self, urls: Sequence[Url]) -> None:
         """Keep a link to the broker that listens on these; the first that answers is taken."""
@@ -329,8 +352,9 @@ class Links:
 
     def _write_all(self) -> None:
         dirty, self._dirty = self._dirty, []
-        for end in dirty:
-            end.flush()
+        with self.steps.step("writing", "links"):
+            for end in dirty:
+                end.flush()
 
     def close(self, effect: Close) -> None:
         end = self._ends.pop(effect.link, None)
@@ -431,7 +455,10 @@ class Links:
 
     def _measure(self) -> None:
         self._measuring = asyncio.get_running_loop().call_later(MEASURE_S, self._measure)
-        now = time.time()
+        with self.steps.step("a look at the load", "links"):
+            self._look_at_all(time.time())
+
+    def _look_at_all(self, now: float) -> None:
         for end in list(self._ends.values()):
             expired = self.revoked.why_not(end.stream.certificate, now)
             if expired is None and now >= end.granted_until:

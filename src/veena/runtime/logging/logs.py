@@ -112,7 +112,7 @@ class _Lines(logging.Formatter):
             line = {"time": when, "level": record.levelname.lower(), "what": record.getMessage(), **fields}
             return json.dumps({**line, "trace": trace} if trace else line)
         told = "".join(f" {key}={_shown(value)}" for key, value in fields.items())
-        return f"{when} {record.levelname.lower():7} {record.getMessage()}{told}" + (f"\n{trace}" if trace else "")
+        return f"{when} {record.levelname.lower():7} {record.getMessage()}{told}" + _indented(trace)
 
 
 def configure(level: str = "info", form: LogFormat = "plain", stream: TextIO | None = None) -> logging.Logger:
@@ -133,6 +133,12 @@ def _shown(value: Field) -> str:
     if len(text) > MAX_FIELD:
         text = text[:MAX_FIELD] + "..."
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _indented(trace: str) -> str:
+    """The lines of a traceback, none of which can pretend to be one of the log: texts from outside may be in it."""
+    shown = ("".join(each if each.isprintable() else repr(each)[1:-1] for each in line) for line in trace.split("\n"))
+    return "".join(f"\n  {line}" for line in shown) if trace else ""
 
 
 def memory_bytes() -> int:

@@ -30,7 +30,7 @@ from veena.core.boundary.inputs_effects import LogRead, Read, ReadFailed, Stored
 from veena.core.boundary.inputs_effects import Store as StoreEffect
 from veena.core.boundary.stored import Disk, Identity, Noted, Write
 from veena.core.wire.event import EventCodec
-from veena.core.wire.header import MAX_FRAME
+from veena.core.wire.header import MAX_LINK_FRAME
 from veena.errors import StoreError
 from veena.event import EventId
 from veena.runtime.store.audit_records import History, Record, Records, RecordWriter, kept_records
@@ -103,7 +103,7 @@ class Store:
         self._now_ns = now_ns
         self._settings = {"records": records, "history": history}
         self._auditor = Auditor(self.keeps)
-        self._codec = EventCodec(levels, fanout, MAX_FRAME)
+        self._codec = EventCodec(levels, fanout, MAX_LINK_FRAME)
         self._give = answer
         self._on_trouble = on_trouble
         self._rules = retention

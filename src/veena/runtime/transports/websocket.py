@@ -44,6 +44,12 @@ MAX_MESSAGE_BYTES = 2 * MESSAGE_BYTES
 MAX_STRANGE_BYTES = MAX_CONTROL_FRAME + 1024
 #: The request of a handshake, cookies and what proxies add included.
 MAX_HANDSHAKE_BYTES = 16 * 1024
+#: So many bytes are read at a time: in them are some thousand frames at most.
+SLICE_BYTES = 16 * 1024
+#: Pings, and frames without data, in a window; and of a stranger. Proxies and browsers send one in many seconds.
+MAX_EMPTY = 1000
+EMPTY_WINDOW_S = 10.0
+MAX_STRANGE_EMPTY = 16
 #: A close frame carries a reason of so many bytes.
 MAX_REASON_BYTES = 123
 
@@ -64,6 +70,9 @@ class WebSocketStream:
         self._protocol = protocol
         #: Bytes of the handshake.
         self._asked = 0
+        #: Frames without data that came since then.
+        self._empty = 0
+        self._empty_since = asyncio.get_running_loop().time()
         self._accept = accept
         self._listener: Listener | None = None
         self._is_closing = False
@@ -91,14 +100,19 @@ class WebSocketStream:
             if self._asked > MAX_HANDSHAKE_BYTES:
                 self.abort(f"a WebSocket handshake of more than {MAX_HANDSHAKE_BYTES} bytes")
                 return
-        self._protocol.receive_data(bytes(data))
         parts: list[Bytes] = []
-        for event in self._protocol.events_received():
-            if isinstance(event, Frame):
-                self._take(event, parts)
-            else:
-                self._shake_hands(event)
-        self._flush()
+        whole = bytes(data)
+        for start in range(0, len(whole), SLICE_BYTES):
+            self._protocol.receive_data(whole[start : start + SLICE_BYTES])
+            for event in self._protocol.events_received():
+                if isinstance(event, Frame):
+                    self._take(event, parts)
+                else:
+                    self._shake_hands(event)
+            if self._says_too_little():
+                self.abort("too many WebSocket frames without data")
+                return
+            self._flush()
         if parts and self._listener is not None and not self._is_closing:
             self._listener.received(parts[0] if len(parts) == 1 else b"".join(parts))
         if self._protocol.close_expected() and not self._is_closing:
@@ -107,6 +121,16 @@ class WebSocketStream:
                 self._reason = self._reason or f"closed with code {code}: {self._protocol.close_reason}"
             self._is_closing = True
             self._below.close(self._reason or CLOSED)
+
+    def _says_too_little(self) -> bool:
+        """Whether more frames without data came than anybody needs: each costs as much as one with data, and no rate of
+        the layers above counts it."""
+        if self._empty > (MAX_STRANGE_EMPTY if self.stranger is not None else MAX_EMPTY):
+            now = asyncio.get_running_loop().time()
+            if self.stranger is not None or now - self._empty_since < EMPTY_WINDOW_S:
+                return True
+            self._empty, self._empty_since = 0, now
+        return False
 
     def closed(self, reason: str) -> None:
         self._patience.cancel()
@@ -132,6 +156,10 @@ class WebSocketStream:
         if frame.opcode in (Opcode.BINARY, Opcode.CONT):
             if frame.data:
                 parts.append(frame.data)
+            else:
+                self._empty += 1
+        elif frame.opcode in (Opcode.PING, Opcode.PONG):
+            self._empty += 1
         elif frame.opcode is Opcode.TEXT:
             self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "send binary messages")
             self._reason = self._reason or "a text message came: only binary ones are read"

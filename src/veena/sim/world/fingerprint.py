@@ -120,7 +120,8 @@ EFFECT_CODES: dict[type[Effect], int] = {
     stage.StagedHeld: 161,
     clients.AskRoom: 162,
     clients.SubscriptionState: 163,
-    evaluation_boundary.Evaluate: 164,
+    evaluation_boundary.Evaluate: 165,
+    boundary.StatementRefused: 164,
 }
 
 REASON_CODES: dict[Reason, int] = {

@@ -79,6 +79,9 @@ class Options:
     breaks: int = 0
     #: How often a wall clock is set during the run; from the first time on all are wrong.
     clocks: int = 0
+    #: Whether brokers sign what crosses links between super-clusters; and how often one of them lies over such links.
+    signed: bool = False
+    liars: int = 0
     #: Clients that subscribe during the run, or after it, and want what was accepted since some time (`since`).
     pasts: int = 0
     #: Let many subscriptions cost more than brokers spend in their loops.

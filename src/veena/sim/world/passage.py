@@ -11,6 +11,7 @@ from veena.core.boundary.inputs_effects import Numbered
 from veena.core.wire import codec as wire
 from veena.core.wire.control import Frame
 from veena.core.wire.event import EventCodec, EventFrame
+from veena.core.wire.header import DEFAULT_MAX_FRAME, link_frame
 from veena.sim.world.fingerprint import of_control, of_event
 
 #: Frames that are remembered: more than are under way at any time in a network of hundreds of brokers.
@@ -21,7 +22,7 @@ class Passage:
     """The wire between all brokers of a world."""
 
     def __init__(self, levels: int, fanout: int) -> None:
-        self._codec = EventCodec(levels, fanout)
+        self._codec = EventCodec(levels, fanout, link_frame(DEFAULT_MAX_FRAME))
         self._read: dict[tuple[int, bytes], Frame | EventFrame] = {}
 
     def encode(self, frame: Frame | EventFrame, number: int) -> bytes:
@@ -34,13 +35,13 @@ class Passage:
         for number, frame in frames:
             if isinstance(frame, EventFrame):
                 data = self._codec.encode(frame, number)
-                arrived += wire.Decoder(self._codec).feed(data)
+                arrived += wire.Decoder(self._codec, self._codec.max_frame).feed(data)
                 counted.append(of_event(data, self._codec.header_size))
             else:
                 kind, payload = wire.enclose(frame)
                 known = self._read.get((kind, payload))
                 if known is None:
-                    ((_, known),) = wire.Decoder(self._codec).feed(wire.encode(frame, number))
+                    ((_, known),) = wire.Decoder(self._codec, self._codec.max_frame).feed(wire.encode(frame, number))
                     self._remember(kind, payload, known)
                 arrived.append((number, known))
                 counted.append(of_control(kind, number, payload, frame))

@@ -48,6 +48,7 @@ from veena.runtime.networks.file import Network
 from veena.sim.world.dialling import Partition, dial, listen_address
 from veena.sim.world.evaluator import Evaluator
 from veena.sim.world.fingerprint import Fingerprint
+from veena.sim.world.keyring import KeyRing
 from veena.sim.world.map_oracle import Oracle
 from veena.sim.world.narrow_links import occupy, tell_room
 from veena.sim.world.network import Delivery, Session, VirtualLink, deliveries
@@ -130,6 +131,8 @@ class World:
         #: Conversations with nodes that have no address: who listens, by the contact's link number.
         self._visitors: dict[int, Callable[[tuple[Numbered, ...]], None]] = {}
         self._make_broker = make_broker
+        #: The keys of the brokers, where they sign.
+        self.ring = KeyRing(seed) if self.options.signed else None
         self.passage = Passage(network.levels, network.fanout)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._entered = 0
@@ -203,6 +206,7 @@ class World:
             listen=(listen_address(address),),
             joined_ns=None if node.joined_ns is None else node.time(node.joined_ns),
             wall_offset_ns=node.wall_offset_ns,
+            signing=None if self.ring is None else self.ring.signing(address),
             disk=replace(
                 disk, **{each.name: copy(getattr(disk, each.name)) for each in fields(disk) if each.name != "identity"}
             ),

@@ -34,7 +34,9 @@ from veena.core.interest.constraint import make_want
 from veena.core.messages.addresses import GROUP, broker_id, everybody_id
 from veena.core.messages.kinds import (
     MAX_HELD_FOR,
+    MAX_LONE_BYTES,
     MAX_SETTLED,
+    PLACE_BYTES,
     Deleted,
     Hold,
     Renew,
@@ -42,6 +44,7 @@ from veena.core.messages.kinds import (
     Stand,
     Standby,
     StandDown,
+    parts_of,
 )
 from veena.core.messages.mailbox import Post
 from veena.core.publishing.log import Origin
@@ -266,9 +269,9 @@ class StandbyTelling(DurableObserver):
 
     def _hold(self, durables: list[Durable], frame: EventFrame, cause: EventKey | None, now_ns: int) -> None:
         data = self._codec.encode(frame, 0)
-        for at in range(0, len(durables), MAX_HELD_FOR):
-            of = tuple(durable.key for durable in durables[at : at + MAX_HELD_FOR])
-            self._follow(self._tell(Hold(data, of), now_ns), cause)
+        keys = (durable.key for durable in durables)
+        for of in parts_of(keys, lambda key: len("".join(key).encode()) + PLACE_BYTES, MAX_HELD_FOR):
+            self._follow(self._tell(Hold(data, tuple(of)), now_ns), cause)
 
     def _follow(self, offset: int, cause: EventKey | None) -> None:
         """Know when the standby has a post; with one copy nothing waits for that."""
@@ -331,8 +334,8 @@ class StandbyTelling(DurableObserver):
             self._settle_at_ns = None
             settled, self._settled = self._settled, {}
             for key, found in settled.items() if self.present is not None else ():
-                for at in range(0, len(found), MAX_SETTLED):
-                    self._tell(Settled(*key, tuple(found[at : at + MAX_SETTLED])), now_ns)
+                for part in parts_of(found, lambda each: len(each[0]) + PLACE_BYTES, MAX_SETTLED, MAX_LONE_BYTES):
+                    self._tell(Settled(*key, tuple(part)), now_ns)
 
     def next_wakeup(self) -> int | None:
         due = [] if self._missing_ns is None else [self._missing_ns + self._settings.takeover_ns]
