@@ -75,6 +75,8 @@ from veena.runtime.transports.stream import Listener, Stream
 
 #: The longest sleep: a timer is only ever late by what the loop is.
 MAX_SLEEP_S = 3600.0
+#: For how long answers of the disk are dealt with in one step: one more may take as long again.
+TAKE_NS = 10_000_000
 #: A disk is given tickets that carry the life of their core in the bits from here on. No core gives so many.
 LIFE_BITS = 48
 FromDisk = Stored | StoreFailed | LogRead | ReadFailed
@@ -153,9 +155,9 @@ class Driver:
         self.life = 0  # how many cores there were before this one
         self.broker = self._core(disk)
         self._queue: deque[Input] = deque()
-        self._is_busy = self._is_over = self._is_arming = False
-        #: Between two lives: what is given meanwhile is for neither.
-        self._is_in_doubt = False
+        self._answers: deque[WithTicket] = deque()
+        self._is_busy = self._is_over = self._is_arming = self._is_taking = False
+        self._is_in_doubt = False  # between two lives: what is given meanwhile is for neither
         #: Something was handled that may have set a timer.
         self._needs_arming = True
         self._sessions = self._inputs = self._wake_ns = 0
@@ -249,14 +251,28 @@ class Driver:
 
     def take(self, answers: Sequence[WithTicket]) -> None:
         """What the disk or the worker answered; what is answered to an ended life is dropped."""
-        with self.steps.step(f"{len(answers)} answers", "the disk"):
-            for answer in answers:
+        self._answers += answers
+        if not self._is_taking:
+            self._take_some()
+
+    def _take_some(self) -> None:
+        """The answers of the disk that one step has time for; the next turn of the loop goes on."""
+        until_ns = self._clock() + TAKE_NS
+        with self.steps.step("answers", "the disk"):
+            while self._answers and (self._clock() < until_ns or self._is_over):
+                answer = self._answers.popleft()
                 if answer.ticket >> LIFE_BITS != self.life:
                     continue
-                self.give(answer if not self.life else _of_core(answer))
+                try:
+                    self.give(answer if not self.life else _of_core(answer))
+                except LocalProtocolError as error:  # the answers behind it count all the same
+                    self.log.failure(f"the core refused what the disk answered: {type(answer).__name__}", error)
                 if not self.is_remembered and type(answer) is Stored:
                     self.is_remembered = True
                     self.on_change()
+        self._is_taking = bool(self._answers)
+        if self._is_taking:
+            asyncio.get_running_loop().call_soon(self._take_some)
 
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """Engine, constraint and scope of a client's subscription; None if there is none."""
@@ -406,7 +422,7 @@ class Driver:
             return
         with self.steps.step("the next timer", "the broker"):
             self._look_at_clock()
-            due = self.broker.next_wakeup()
+            due = self._next_wakeup()
         if due is None or (self._timer is not None and self._wake_ns <= due):
             return
         if self._timer is not None:
@@ -414,6 +430,15 @@ class Driver:
         self._wake_ns = due
         delay = min(max(0.0, (due - self._clock()) / 1e9), MAX_SLEEP_S)
         self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _next_wakeup(self) -> int | None:
+        """When the core wants to be woken. One that cannot say it would never be woken again: that is a doubt, too."""
+        try:
+            return self.broker.next_wakeup()
+        except Exception as error:
+            if not self._doubt(None, error):
+                raise
+            return None
 
     def _look_at_clock(self) -> None:
         """Tell the core when somebody has set the wall clock."""
@@ -424,7 +449,7 @@ class Driver:
 
     def _wake(self) -> None:
         self._timer = None
-        due = self.broker.next_wakeup()
+        due = self._next_wakeup()
         if due is not None and due <= self._clock():
             self._run(None)
         else:
