@@ -68,7 +68,7 @@ ROOM_LAYERS: dict[str, list[str]] = {
     "sim": ["networks world clients judges runs explaining", "networks world clients judges runs experiments"],
     "services": ["structured wording dictionary trading domain application member", "structured wording adviser"],
     "dashboard": ["pictures sessions pages"],
-    "bench": ["progress report_folder manned_fleet matching load latency collaboratory endurance fuzzing"],
+    "bench": ["progress report_folder manned_fleet matching load latency collaboratory endurance fuzzing steps"],
     "cli": [
         f"completion connection stdin {room}" for room in ("broker", "client", "pipeline", "collab", "lab", "demo")
     ],

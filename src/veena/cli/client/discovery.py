@@ -81,11 +81,15 @@ async def _ask(
     if as_json:
         for row in answer.rows:
             print(json.dumps({"client": row.client, "name": row.name, **_values(answer.columns, row)}, default=str))
-        print(json.dumps({"matched": answer.matched, "silent": silent, "complete": answer.complete}))
+        counts = {"matched": answer.matched, "undecided": answer.undecided}
+        print(json.dumps({**counts, "silent": silent, "complete": answer.complete}))
     else:
         _show(answer)
         for unit in silent:
             print(f"no answer from {unit}", file=sys.stderr)
+        if answer.undecided:
+            told = f"{answer.undecided} advertisements may match or not: the XPath costs too much on their documents"
+            print(f"{told}; name the elements on the way instead of // and *", file=sys.stderr)
     if not answer.complete:
         raise typer.Exit(1)
 

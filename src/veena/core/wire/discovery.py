@@ -162,6 +162,8 @@ class Ask(Frame, frozen=True):
     columns: Chosen = ()
     #: 0 for no limit.
     limit: U32 = 0
+    #: For how long the asker waits from now on: a search that takes longer is given up.
+    deadline_ms: Annotated[int, Meta(ge=0, le=MAX_DEADLINE_MS)] = MAX_DEADLINE_MS
 
 
 class FoundRow(Struct, frozen=True, array_like=True, gc=False):
@@ -190,6 +192,8 @@ class Found(Frame, frozen=True):
     rows: Annotated[tuple[FoundRow, ...], Meta(max_length=MAX_PAGE_ITEMS)] = ()
     #: Parts of the unit whose advertisements are missing here.
     silent: SilentUnits = ()
+    #: Advertisements with documents on which the query costs more than is spent on one: they may match or not.
+    undecided: U32 = 0
 
 
 DiscoveryFrame = Standing | StandingRequest | ShelfRequest | Shelf | Ask | Found

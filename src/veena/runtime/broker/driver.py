@@ -73,6 +73,8 @@ from veena.runtime.transports.stream import Listener, Stream
 
 #: The longest sleep: a timer is only ever late by what the loop is.
 MAX_SLEEP_S = 3600.0
+#: For how long answers of the disk are dealt with in one step: one more may take as long again.
+TAKE_NS = 10_000_000
 #: A disk is given tickets that carry the life of their core in the bits from here on. No core gives so many.
 LIFE_BITS = 48
 FromDisk = Stored | StoreFailed | LogRead | ReadFailed
@@ -150,9 +152,9 @@ class Driver:
         self.life = 0
         self.broker = self._core(disk)
         self._queue: deque[Input] = deque()
-        self._is_busy = self._is_over = self._is_arming = False
-        #: Between two lives: what is given meanwhile is for neither.
-        self._is_in_doubt = False
+        self._answers: deque[FromDisk] = deque()
+        self._is_busy = self._is_over = self._is_arming = self._is_taking = False
+        self._is_in_doubt = False  # between two lives: what is given meanwhile is for neither
         #: Something was handled that may have set a timer.
         self._needs_arming = True
         self._sessions = self._inputs = self._wake_ns = 0
@@ -245,8 +247,16 @@ class Driver:
 
     def take(self, answers: Sequence[FromDisk]) -> None:
         """What the disk answered; what it answers to an ended life is dropped."""
-        with self.steps.step(f"{len(answers)} answers", "the disk"):
-            for answer in answers:
+        self._answers += answers
+        if not self._is_taking:
+            self._take_some()
+
+    def _take_some(self) -> None:
+        """The answers of the disk that one step has time for; the next turn of the loop goes on."""
+        until_ns = self._clock() + TAKE_NS
+        with self.steps.step("answers", "the disk"):
+            while self._answers and (self._clock() < until_ns or self._is_over):
+                answer = self._answers.popleft()
                 if answer.ticket >> LIFE_BITS != self.life:
                     continue
                 try:
@@ -256,6 +266,9 @@ class Driver:
                 if not self.is_remembered and type(answer) is Stored:
                     self.is_remembered = True
                     self.on_change()
+        self._is_taking = bool(self._answers)
+        if self._is_taking:
+            asyncio.get_running_loop().call_soon(self._take_some)
 
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """Engine, constraint and scope of a client's subscription; None if there is none."""

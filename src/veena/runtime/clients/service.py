@@ -98,6 +98,9 @@ from veena.runtime.transports.stream import Bytes, Listener, Stream
 CHECK_S = 1.0
 #: Conversations of one broker, those that have not said who they are included.
 MAX_CONVERSATIONS = 1 << 17
+#: Conversations that are written to in one step, and bytes: some 10 ms, most of them in the kernel.
+WRITES = 500
+WRITE_BYTES = 8 << 20
 #: Subscriptions that one frame tells of what they missed: any more might be longer than a control frame.
 MAX_MISSED = 1 << 15
 _DELIVERED_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
@@ -188,7 +191,7 @@ class Conversations:
         self._later: list[Input] = []
         #: Why nobody can attach now; empty when all is well.
         self._closed = ""
-        self._is_scheduled = False
+        self._is_scheduled = self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
         #: Whether events may be given to the driver in batches: not while records are made of each.
         self.batches = True
@@ -441,17 +444,36 @@ class Conversations:
         self._depth += 1
 
     def finish(self) -> None:
-        """Write; what comes up while that is done is written too."""
-        while self._depth == 1 and self._dirty:
-            dirty, self._dirty = self._dirty, []
-            for who in dirty:
-                try:
-                    who.write_out()
-                except Exception as error:  # the others are to be written to as well
-                    self._failed(who, "writing to a client failed", error)
+        """Write; what comes up while that is done is written too. What one step has no time for waits for the next."""
+        if self._depth == 1 and self._dirty:
+            self._write_some()
         self._depth -= 1
         if self._later and not self._depth:
             self._schedule()
+
+    def _write_some(self) -> None:
+        writes, size = WRITES, WRITE_BYTES
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for at, who in enumerate(dirty):
+                if writes <= 0 or size <= 0:
+                    self._dirty = dirty[at:] + self._dirty
+                    if not self._is_writing:
+                        self._is_writing = True
+                        asyncio.get_running_loop().call_soon(self._write_on)
+                    return
+                writes -= 1
+                try:
+                    size -= who.write_out()
+                except Exception as error:  # the others are to be written to as well
+                    self._failed(who, "writing to a client failed", error)
+
+    def _write_on(self) -> None:
+        """Write what the last step had no time for."""
+        self._is_writing = False
+        with self.steps.step("writing", "clients"):
+            self.begin()
+            self.finish()
 
     def dirty(self, who: Conversation) -> None:
         """Something is to be written to it."""
