@@ -62,6 +62,9 @@ NarrowOption = Annotated[
 BreaksOption = Annotated[
     int, typer.Option("--breaks", min=0, help="How often a broker's core raises over a frame, and is made anew.")
 ]
+CostlyOption = Annotated[
+    bool, typer.Option("--costly", help="Many subscriptions cost more than brokers spend in their loops.")
+]
 
 
 @app.command()
@@ -74,14 +77,16 @@ def run(
     guests: GuestsOption = 0,
     narrow: NarrowOption = 0,
     breaks: BreaksOption = 0,
+    costly: CostlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one seed and judge it; exit code 1 when an invariant is broken."""
     from veena.sim.runs.run import run_seed
 
     report = run_seed(
-        seed, faults, _load(network), events=events, brokers=brokers, guests=guests, narrow=narrow, breaks=breaks
-    )
+        seed, faults, _load(network), events=events, brokers=brokers, guests=guests, narrow=narrow, breaks=breaks,
+        costly=costly,
+    )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
     else:
@@ -102,6 +107,7 @@ def soak(
     guests: GuestsOption = 0,
     narrow: NarrowOption = 0,
     breaks: BreaksOption = 0,
+    costly: CostlyOption = False,
     jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -116,7 +122,7 @@ def soak(
     start = first if first is not None else (1 if seeds else int(time.time()))
     reports = soaking.soak(
         start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers,
-        guests=guests, narrow=narrow, breaks=breaks,
+        guests=guests, narrow=narrow, breaks=breaks, costly=costly,
     )  # fmt: skip
     totals: Counter[str] = Counter()
     broken: list[int] = []
@@ -130,6 +136,7 @@ def soak(
             totals["excused"] += len(report.excused)
             totals["joined"] += report.joined
             totals["renewals"] += report.renewals
+            totals["evaluated"] += report.evaluated
             if not report.is_sound:
                 broken.append(report.seed)
                 progress.console.print(f"seed {report.seed}: {_verdict(report)}")
@@ -138,7 +145,8 @@ def soak(
         typer.echo(json.dumps({**totals, "faults": faults, "broken": broken}))
     else:
         counts = ", ".join(
-            f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused", "joined", "renewals")
+            f"{name.replace('_', ' ')} {totals[name]:,}"
+            for name in (*TOTALS, "excused", "joined", "renewals", "evaluated")
         )
         typer.echo(f"{totals['seeds']} seeds, faults {faults}: {len(broken)} broken {broken or ''}\n{counts}")
     if broken:

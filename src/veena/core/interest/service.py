@@ -93,7 +93,7 @@ class Profiles:
         self.records = Records(network.host, settings, now_ns)
         self.table = InterestTable(network.host)
         #: What one step may spend on evaluating constraints.
-        self.meter = Meter()
+        self.meter = Meter(settings.evaluation_work)
         self.clients = Clients(network.host, self.table.own.share, self.meter)
         self.interest = InterestMap(network, self.table, settings.fanout, settings.top, self.meter)
         self.beyond = Beyond(network, self.table, settings.top, self.meter)

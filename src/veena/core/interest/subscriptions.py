@@ -48,6 +48,9 @@ AT_ONCE = 512
 #: How that header begins in the bytes of an event.
 _CLEARANCE = CLEARANCE.encode()
 
+#: Session -> its subscriptions for which it was not decided whether they want an event.
+Doubts = dict[int, tuple[int, ...]]
+
 #: Places in a session's row of subscriptions that may be empty in any case.
 FEW = 16
 
@@ -439,13 +442,19 @@ class Clients:
 
     def matching(self, event: Event, origin: Address) -> dict[int, list[int]]:
         """The sessions that an event published at `origin` is for, each with its matching subscriptions; an addressee
-        has none."""
-        found = self._addressed(event) if event.to else self._subscribed(event, origin)
-        return {
+        has none. Subscriptions that were not decided are among them."""
+        return self.judge(event, origin)[0]
+
+    def judge(self, event: Event, origin: Address) -> tuple[dict[int, list[int]], Doubts]:
+        """The same, and which of these subscriptions were not decided: finding out would have cost too much here."""
+        doubts: Doubts = {}
+        found = self._addressed(event) if event.to else self._subscribed(event, origin, doubts)
+        fit = {
             session: sorted(found[session]) for session in sorted(found) if self._sessions[session].fitness.suits(event)
         }
+        return fit, {session: numbers for session, numbers in doubts.items() if session in fit}
 
-    def _subscribed(self, event: Event, origin: Address) -> dict[int, list[int]]:
+    def _subscribed(self, event: Event, origin: Address, doubts: Doubts) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         self._meter.event()
         for (_, scope), engine in self._engines.items():
@@ -458,6 +467,10 @@ class Clients:
                     if session in self._departing:
                         continue
                     found.setdefault(session, []).append(profile & NUMBERS)
+                for profile in undecided:
+                    session = self._places[profile >> NUMBER_BITS]
+                    found.setdefault(session, []).append(profile & NUMBERS)
+                    doubts[session] = (*doubts.get(session, ()), profile & NUMBERS)
         return found
 
     def _addressed(self, event: Event) -> dict[int, list[int]]:

@@ -491,6 +491,7 @@ class Node:
             NO_AUDIT if self._audit is None else self._audit.statistics(),
             self.supervisor.statistics(),
             NO_RENEWAL if self._renewal is None else self._renewal.statistics(),
+            self.driver.worker.statistics(),
             self.steps.statistics(),
         )
 
