@@ -70,7 +70,8 @@ ROOM_LAYERS: dict[str, list[str]] = {
     "dashboard": ["pictures sessions pages"],
     "bench": ["progress report_folder manned_fleet matching load latency collaboratory endurance fuzzing steps"],
     "cli": [
-        f"completion connection stdin {room}" for room in ("broker", "client", "pipeline", "collab", "lab", "demo")
+        f"plain completion connection stdin {room}"
+        for room in ("broker", "client", "pipeline", "collab", "lab", "demo")
     ],
 }  # fmt: skip
 #: Modules of one room that import each other today, each knot as what it has in common. No other may come.

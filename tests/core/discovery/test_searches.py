@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import repeat
 from random import Random
 from typing import Literal
@@ -115,7 +116,8 @@ def test_a_search_ends_with_its_deadline_or_its_session(monkeypatch: pytest.Monk
     broker.handle(ClientUp(2, "bob"), 60 * MILLISECOND_NS)
     broker.handle(Query(2, 1, "sql", "SELECT * FROM adverts WHERE m > 0", 4), 60 * MILLISECOND_NS)
     broker.handle(ClientDown(2), 61 * MILLISECOND_NS)
-    broker.tick(200 * MILLISECOND_NS)
+    for now in range(200, 260):
+        broker.tick(now * MILLISECOND_NS)
     assert not len(broker.discovery._searches)
     broker.check()
 
@@ -143,15 +145,34 @@ def test_what_costs_too_much_on_a_document_is_counted_and_not_taken_for_a_match(
     assert "large" not in [row.name for row in answer.rows]
 
 
-def test_the_searches_of_one_broker_are_bounded() -> None:
-    waiting = Searches()
-    for _ in range(searches.MAX_OF_BROKER):
-        assert waiting.has_room(HOST)
-        waiting.begin(HOST, repeat(1), lambda now_ns: now_ns == 0, 0)
-    assert not waiting.has_room(HOST) and waiting.has_room(OTHER) and waiting.refused == 1
+def test_the_searches_of_one_owner_are_bounded() -> None:
+    waiting, one, other = Searches(), (HOST, "anna"), (OTHER, "")
+    for _ in range(searches.MAX_OF_ONE):
+        assert waiting.has_room(one)
+        waiting.begin(one, repeat(1), lambda now_ns: now_ns == 0, 0)
+    assert not waiting.has_room(one) and waiting.has_room(other) and waiting.refused == 1
     waiting.check()
+    now_ns = 0
+    while len(waiting):
+        now_ns += searches.PAUSE_NS
+        waiting.tick(now_ns)
+    assert waiting.has_room(one) and waiting.given_up == searches.MAX_OF_ONE
+    waiting.check()
+
+
+def test_who_searches_little_does_not_wait_for_who_searches_much() -> None:
+    waiting = Searches()
+    for _ in range(100):
+        waiting.begin((HOST, "mallory"), repeat(1000, 10_000), lambda now_ns: True, 0)
+    told: list[int] = []
+
+    def short() -> Iterator[int]:
+        yield 30_000
+        told.append(1)
+
+    waiting.begin((HOST, "anna"), short(), lambda now_ns: True, 0)
     waiting.tick(searches.PAUSE_NS)
-    assert not len(waiting) and waiting.has_room(HOST) and waiting.given_up == searches.MAX_OF_BROKER
+    assert told and len(waiting) == 100
     waiting.check()
 
 

@@ -12,6 +12,7 @@ import typer
 
 from veena.cli.client.pub_sub import properties_of
 from veena.cli.connection import CaOption, ClientIdOption, JsonOption, UrlOption, UserOption, client, run
+from veena.cli.plain import cell
 
 if TYPE_CHECKING:
     from veena.client import Client
@@ -117,9 +118,9 @@ def _show(answer: QueryAnswer) -> None:
         if name not in ("client", "name")
         or any(values.get(name) != ids.get(name) for values, ids in zip(rows, own, strict=True))
     )
-    table = Table("client", "name", *columns, title=f"{answer.matched} found")
+    table = Table("client", "name", *map(cell, columns), title=f"{answer.matched} found")
     for row, values in zip(answer.rows, rows, strict=True):
-        table.add_row(row.client, row.name, *(str(values.get(column, "")) for column in columns))
+        table.add_row(cell(row.client), cell(row.name), *(cell(values.get(column, "")) for column in columns))
     Console().print(table)
 
 

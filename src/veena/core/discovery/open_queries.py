@@ -112,6 +112,11 @@ class Questions:
         self._bytes -= found.bytes
         return found
 
+    def user(self, asked: int) -> str:
+        """Whose query this is."""
+        found = self._open.get(asked)
+        return "" if found is None else found.user
+
     def waits(self, asked: int, unit: Unit) -> bool:
         """Whether the answer of this unit is still waited for."""
         found = self._open.get(asked)

@@ -1,8 +1,9 @@
 """Searches through the advertisements that a broker holds, a slice at a time, so that no query holds up its events.
 
-A search is a generator that does a part of its work and yields how much that was. Searches take turns; a slice for all
-of them together has `SLICE_WORK`, and between two slices the broker does everything else. What fits into the slice of
-the input that brought it is answered at once.
+A search is a generator that does a part of its work and yields how much that was. Those who search take turns, users
+of this broker and other brokers, so that nobody waits for all that another one asks. A slice for all of them together
+has `SLICE_WORK`, and between two slices the broker does everything else. What fits into the slice of the input that
+brought it is answered at once.
 
 A search ends without an answer when nobody waits for it any longer: its deadline is over, or who asked has gone. One
 too many is refused at once, by the answer that its unit is silent.
@@ -22,19 +23,23 @@ from veena.core.boundary.settings import MILLISECOND_NS
 
 #: The work of one slice, as `matching.base.work` counts it: some 10 ms at worst, and one evaluation more.
 SLICE_WORK = 400_000
+#: What one owner gets of it before it is another one's turn, and what ending a search costs.
+TURN_WORK = 40_000
+END_WORK = 500
 #: The pause between two slices: half of the broker's time is for everything else.
 PAUSE_NS = 8 * MILLISECOND_NS
-#: Searches that are open: all, and those that one broker asked for.
-MAX_SEARCHES = 512
-MAX_OF_BROKER = 128
+#: Searches that are open: all, and those of one user here or of one broker elsewhere.
+MAX_SEARCHES = 2048
+MAX_OF_ONE = 512
 
 #: Does its work in parts and yields what each was.
 Search = Iterator[int]
+#: Whose a search is: a broker, and of its own users which one.
+Owner = tuple[Address, str]
 
 
 @dataclass(slots=True)
 class _Open:
-    asker: Address
     search: Search
     is_wanted: Callable[[int], bool]
 
@@ -43,8 +48,9 @@ class Searches:
     """The searches of one broker."""
 
     def __init__(self) -> None:
-        self._open: deque[_Open] = deque()
-        self._of_broker: dict[Address, int] = {}
+        #: By owner, whose turn it is first: each has its searches done one after the other.
+        self._queues: dict[Owner, deque[_Open]] = {}
+        self._count = 0
         #: What is left of the present slice.
         self._left = SLICE_WORK
         #: When the next one begins.
@@ -53,50 +59,55 @@ class Searches:
         self.given_up = self.refused = 0
 
     def __len__(self) -> int:
-        return len(self._open)
+        return self._count
 
-    def has_room(self, asker: Address) -> bool:
-        """Whether one more search of this broker may be begun; otherwise that is counted."""
-        if len(self._open) < MAX_SEARCHES and self._of_broker.get(asker, 0) < MAX_OF_BROKER:
+    def has_room(self, owner: Owner) -> bool:
+        """Whether one more search of this owner may be begun; otherwise that is counted."""
+        if self._count < MAX_SEARCHES and len(self._queues.get(owner, ())) < MAX_OF_ONE:
             return True
         self.refused += 1
         return False
 
-    def begin(self, asker: Address, search: Search, is_wanted: Callable[[int], bool], now_ns: int) -> None:
+    def begin(self, owner: Owner, search: Search, is_wanted: Callable[[int], bool], now_ns: int) -> None:
         """Begin a search; it may be over when this returns."""
-        self._open.append(_Open(asker, search, is_wanted))
-        self._of_broker[asker] = self._of_broker.get(asker, 0) + 1
-        if len(self._open) == 1:
+        self._queues.setdefault(owner, deque()).append(_Open(search, is_wanted))
+        self._count += 1
+        if self._count == 1:
             self._go_on(now_ns)
 
     def new_slice(self) -> None:
         """An input is over: the next may bring searches of its own."""
-        if not self._open:
+        if not self._count:
             self._left = SLICE_WORK
 
     def tick(self, now_ns: int) -> None:
-        if self._open and now_ns >= self._next_ns:
+        if self._count and now_ns >= self._next_ns:
             self._left = SLICE_WORK
             self._go_on(now_ns)
 
     def _go_on(self, now_ns: int) -> None:
-        while self._open and self._left > 0:
-            first = self._open[0]
-            is_wanted = first.is_wanted(now_ns)
-            work = next(first.search, None) if is_wanted else None
-            self._open.rotate(-1)
-            if work is not None:
-                self._left -= work
-                continue
-            self.given_up += not is_wanted
-            self._open.pop()
-            left = self._of_broker.pop(first.asker) - 1
-            if left:
-                self._of_broker[first.asker] = left
+        while self._queues and self._left > 0:
+            owner = next(iter(self._queues))
+            queue = self._queues.pop(owner)
+            is_wanted = queue[0].is_wanted(now_ns)
+            turn, is_over = min(self._left, TURN_WORK), not is_wanted
+            while turn > 0 and not is_over:
+                work = next(queue[0].search, None)
+                is_over = work is None
+                turn -= work or 0
+                self._left -= work or 0
+            if is_over:
+                self.given_up += not is_wanted
+                queue.popleft()
+                self._count -= 1
+                self._left -= END_WORK
+            if queue:
+                self._queues[owner] = queue  # behind all others
         self._next_ns = now_ns + PAUSE_NS
 
     def next_wakeup(self) -> int | None:
-        return self._next_ns if self._open else None
+        return self._next_ns if self._count else None
 
     def check(self) -> None:
-        assert len(self._open) == sum(self._of_broker.values()) <= MAX_SEARCHES
+        assert self._count == sum(map(len, self._queues.values())) <= MAX_SEARCHES
+        assert all(self._queues.values())

@@ -276,7 +276,8 @@ class Discovery:
 
     def _begin_search(self, ask: Ask, part: QueryPart, now_ns: int) -> None:
         """Answer a part of a query from what is held here, as soon as a search through it is over."""
-        if not self._searches.has_room(ask.asker):
+        owner = (ask.asker, self._questions.user(ask.number) if ask.asker == self._map.host else "")
+        if not self._searches.has_room(owner):
             self._say(ask.asker, Found(ask.number, part.unit, 0, 1, 0, (), (part.unit,)), now_ns)
             return
         until_ns = now_ns + ask.deadline_ms * MILLISECOND_NS
@@ -284,7 +285,7 @@ class Discovery:
         def is_wanted(now_ns: int) -> bool:
             return now_ns < until_ns and (ask.asker != self._map.host or self._questions.waits(ask.number, part.unit))
 
-        self._searches.begin(ask.asker, self._search(ask, part, now_ns), is_wanted, now_ns)
+        self._searches.begin(owner, self._search(ask, part, now_ns), is_wanted, now_ns)
 
     def _search(self, ask: Ask, part: QueryPart, now_ns: int) -> Search:
         """Everything that answers this part, and then the frames that say so."""

@@ -56,7 +56,7 @@ from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.pace import Pace
 from veena.runtime.clients.reading import Reading
-from veena.runtime.clients.staging import Incoming, Staging
+from veena.runtime.clients.staging import Incoming, Staging, payer
 from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
 from veena.runtime.logging.audit import AuditLog
@@ -425,7 +425,7 @@ class Conversation:
         self.reading.session = 0
         self.parts.clear()
         if self.incoming is not None:
-            self.incoming.abandon(self.house.staging)
+            self.incoming.abandon(self.house.staging, payer(self.owner, self.client_id))
             self.incoming = None
         if self._checking is not None and self._checking is not asyncio.current_task():
             self._checking.cancel()
