@@ -9,14 +9,15 @@ from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.core.durable.redelivery import MAX_ASKED
 from veena.errors import RefusalCode
 from veena.event import Event
+from veena.matching.base.engine import Constraint
 from veena.sim.world.options import Options
 from veena.sim.world.world import ClientEffect
 
 #: Everything that libxml2 has to be asked costs more than this.
 TIGHT = Settings("small", evaluation_work=40)
-CHEAP = ("//drink[price > 3][//price]", {})
+CHEAP: Constraint = ("//drink[price > 3][//price]", {})
 #: More than is spent on any evaluation of the large document.
-HOPELESS = ("//*[translate(., //b, //a) = //b]", {})
+HOPELESS: Constraint = ("//*[translate(., //b, //a) = //b]", {})
 LARGE = "<r>" + "".join(f"<a><b>{n}</b></a>" for n in range(300)) + "</r>"
 
 
@@ -36,7 +37,7 @@ class Bar(Stage):
             self.states.append(effect)
         super()._heard(address, effect)
 
-    def wants(self, name: str, client: str, constraint: object, number: int = 1, **more: object) -> int:
+    def wants(self, name: str, client: str, constraint: Constraint, number: int = 1, **more: object) -> int:
         session = self.attach(name, client)
         given = Subscribe(session, number, "xpath", constraint, self.network.levels, **more)  # type: ignore[arg-type]
         self.world.give(self.addresses[name], given)
@@ -124,7 +125,7 @@ def test_many_subscriptions_of_one_user_ask_a_few_at_a_time() -> None:
     session = bar.attach("1", "ann")
     count = 2 * MAX_ASKED + 5
     for number in range(count):
-        constraint = (f"//drink[price > 3][//price][{number} >= 0]", {})
+        constraint: Constraint = (f"//drink[price > 3][//price][{number} >= 0]", {})
         given = Subscribe(session, number, "xpath", constraint, bar.network.levels, durable=f"kept-{number}")
         bar.world.give(bar.addresses["1"], given)
     bar.wait()
