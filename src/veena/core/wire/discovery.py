@@ -42,8 +42,9 @@ MAX_COLUMNS = 64
 AdvertName = Annotated[str, Meta(min_length=1, max_length=MAX_ADVERT_NAME)]
 #: How far: 1 is the cluster, the number of levels the whole system.
 Reach = Annotated[int, Meta(ge=1, le=MAX_LEVELS)]
-#: Properties; or columns, which are fewer, with a byte for each that is NULL.
-Values = Annotated[bytes, Meta(max_length=MAX_ADVERT_PROPERTIES + 256)]
+#: Properties; or columns, with a byte for each that is NULL and with what is no property: client, name and home.
+MAX_BUILT_IN = 4096
+Values = Annotated[bytes, Meta(max_length=MAX_ADVERT_PROPERTIES + MAX_BUILT_IN)]
 Document = Annotated[bytes, Meta(max_length=MAX_ADVERT_XML)]
 #: Properties that a constraint asks for; none: all of them.
 Chosen = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...], Meta(max_length=MAX_COLUMNS)]
