@@ -153,6 +153,11 @@ class Evaluations:
             if is_live():
                 then(verdict, now_ns)
 
+    def waiting(self, user: str) -> int:
+        """Questions of a user whose turn has not come yet."""
+        account = self._accounts.get(user)
+        return 0 if account is None else len(account.queue)
+
     def drop_dead(self, user: str) -> None:
         """Forget what a user asked for and nobody waits for any more."""
         account = self._accounts.get(user)

@@ -47,6 +47,9 @@ from veena.matching.base.verdict import Verdict
 UNCLEARED = "the client was not given the clearance that the event asks for, or its device cannot use it"
 #: What reading a character of a document costs, in units of `matching.base.work`.
 PARSING_WORK = 1
+#: Readers of one user whose questions are open at once, each with a document; others are read to again when one of
+#: these was answered.
+MAX_ASKED = 16
 #: How often cursors are written: what a crash makes this broker hand over again, with a mark.
 REACHED_NS = SECOND_NS
 
@@ -84,6 +87,8 @@ class Handing:
         self._settle = settle
         #: Called when evaluating a subscription costs too much.
         self._rest = rest
+        #: By user, readers that wait until fewer questions are open, each for as long as its token counts.
+        self._later: dict[str, dict[object, tuple[Durable, Reader]]] = {}
         self._dirty: dict[int, Durable] = {}
         self._write_at_ns: int | None = None
         #: Subscriptions that wait for their past and were read to since this was looked at last.
@@ -200,7 +205,15 @@ class Handing:
             matched, undecided = durable.alone().match_within(frame.event(), meter)
             if not undecided:
                 return Verdict.TRUE if matched else Verdict.FALSE
+        self._ask(durable, reader, offset, document, now_ns)
+        return None
+
+    def _ask(self, durable: Durable, reader: Reader, offset: int, document: str | bytes, now_ns: int) -> None:
+        """Have it evaluated outside of the loop whether a subscription wants the event at an offset."""
         question = reader.question = object()
+        if self._evaluations.waiting(durable.owner) >= MAX_ASKED:
+            self._later.setdefault(durable.owner, {})[question] = (durable, reader)
+            return
 
         def then(verdict: Verdict, then_ns: int) -> None:
             reader.question, reader.verdict = None, (offset, verdict)
@@ -208,7 +221,17 @@ class Handing:
 
         want = make_want(durable.engine, durable.constraint, durable.scope)
         self._evaluations.ask(durable.owner, want, document, then, lambda: reader.question is question, now_ns)
-        return None
+
+    def go_on(self) -> None:
+        """Fewer evaluations are waited for: read on for some of those who wait for that."""
+        for user, later in list(self._later.items()) if self._later else ():
+            for question in list(later)[: max(0, MAX_ASKED - self._evaluations.waiting(user))]:
+                durable, reader = later.pop(question)
+                if reader.question is question:
+                    reader.question = None
+                    self.pump(durable)
+            if not later:
+                del self._later[user]
 
     def _may_have(self, durable: Durable, session: int, frame: EventFrame) -> bool:
         """Whether a session was given the clearance for an event. What waits for its past is judged by its device too,

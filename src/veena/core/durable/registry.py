@@ -256,14 +256,13 @@ class Durables:
         self._profiles.client(Unsubscribe(session, old), now_ns)
         durable.engine, durable.constraint, durable.scope = given.engine, given.constraint, given.scope
         durable.subscription, durable.level = old + 1, 0
-        durable.go_on()
 
     def detach(self, session: int, subscription: int, now_ns: int) -> bool:
         """A session stops reading; the subscription stays. False when it read nothing under this number."""
         durable = self._readers.pop((session, subscription), None)
         if durable is None:
             return False
-        del durable.readers[session, subscription]
+        durable.readers.pop((session, subscription)).question = None
         del self._by_session[session][subscription]
         if not self._by_session[session]:
             del self._by_session[session]
@@ -453,11 +452,12 @@ class Durables:
             self._tell_state(durable)
 
     def wake(self, durable: Durable) -> None:
-        """Try once more to evaluate it if it rests."""
-        if durable.rests:
-            durable.go_on()
+        """What could not be evaluated, or is being, is tried once more."""
+        rested = bool(durable.rests)
+        durable.go_on()
+        if rested:
             self._tell_state(durable)
-            self.handing.pump(durable)
+        self.handing.pump(durable)
 
     def named(self, key: Key) -> list[Durable]:
         """A client's subscription of a name as it is here, and as it was when it left, oldest first."""

@@ -313,6 +313,7 @@ class Sessions:
     def flush(self, now_ns: int) -> bool:
         """Subscriptions that have all of their past are ordinary ones from now on; whether there are any."""
         self.durables.charges.flush(now_ns)
+        self.durables.handing.go_on()
         passing = self.durables.handing.take_passing()
         for durable in passing:
             is_there = durable.number in self.durables.all and durable.is_passing

@@ -14,7 +14,6 @@ from veena.address import Address
 from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.settings import MILLISECOND_NS
 from veena.event import Event
-from veena.matching.base.engine import Constraint
 from veena.matching.base.verdict import Verdict, evaluate
 
 #: How long an evaluation takes: mostly little, sometimes as long as the largest.
@@ -33,9 +32,10 @@ class Evaluator:
     def __init__(self, seed: int, at: At) -> None:
         self._at = at
         self._chance = Random(f"evaluations of {seed}")
-        self._known: dict[tuple[str, Constraint, str | bytes], tuple[Verdict, int]] = {}
+        #: What was evaluated, by the constraint in words (it may hold a mapping) and the document.
+        self._known: dict[tuple[str, str | bytes], tuple[Verdict, int]] = {}
         #: The questions of each broker over which a worker has ended.
-        self._failed: dict[tuple[Address, Constraint, str | bytes], None] = {}
+        self._failed: dict[tuple[Address, str, str | bytes], None] = {}
         #: How many questions were answered, and how many workers ended first.
         self.answered = self.failed = 0
 
@@ -43,7 +43,7 @@ class Evaluator:
         """Answer a broker, which may have died until then."""
         low, high = self._chance.choice(TIMES_NS)
         after_ns = self._chance.randint(low, high) * MILLISECOND_NS
-        question = (broker, effect.constraint, effect.document)
+        question = (broker, repr(effect.constraint), effect.document)
         if self._chance.random() < FAILS and question not in self._failed:
             self._failed[question] = None
             self.failed += 1
@@ -51,13 +51,13 @@ class Evaluator:
             return
         self._failed.pop(question, None)
         self.answered += 1
-        verdict, work = self._verdict((effect.engine, effect.constraint, effect.document), effect.work)
+        verdict, work = self._verdict(effect)
         self._at(now_ns + after_ns, lambda: give(Evaluated(effect.ticket, verdict, work)))
 
-    def _verdict(self, key: tuple[str, Constraint, str | bytes], work: int) -> tuple[Verdict, int]:
+    def _verdict(self, effect: Evaluate) -> tuple[Verdict, int]:
+        key = (f"{effect.engine} {effect.constraint!r}", effect.document)
         if key not in self._known:
-            name, constraint, document = key
-            engine = matching.create(name)
-            engine.add(0, constraint, 1)
-            self._known[key] = evaluate(engine, Event(xml=document), work)
+            engine = matching.create(effect.engine)
+            engine.add(0, effect.constraint, 1)
+            self._known[key] = evaluate(engine, Event(xml=effect.document), effect.work)
         return self._known[key]
