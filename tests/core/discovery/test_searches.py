@@ -194,7 +194,7 @@ def test_gathered_rows_come_in_the_order_of_a_merge(order: str) -> None:
 
 
 def test_a_user_has_one_share_of_offers_for_all_of_its_clients() -> None:
-    """M5: more client ids give no more advertisements; a renewed one is no other; who withdraws has room again."""
+    """More client ids give no more advertisements; a renewed one is no other; who withdraws has room again."""
     broker = started(0)
     broker.handle(UserShares(UserShare(offers=3)), 0)
     settle(broker, broker.handle(ClientUp(2, "alice/2", user="anna"), 0))

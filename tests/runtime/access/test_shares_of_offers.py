@@ -55,7 +55,7 @@ async def _raw(node: Node, user: str, client_id: str) -> RawClient:
 
 
 def test_a_user_with_many_connections_has_one_share_of_offers(tmp_path: Path) -> None:
-    """M5: twenty connections offer thirty things each; the user has its share, is told how to get more, and another
+    """Twenty connections offer thirty things each; the user has its share, is told how to get more, and another
     user offers what it wants."""
 
     async def scenario() -> None:
@@ -91,7 +91,7 @@ def test_a_user_with_many_connections_has_one_share_of_offers(tmp_path: Path) ->
 
 
 def test_a_user_with_many_connections_has_one_share_of_queries(tmp_path: Path) -> None:
-    """H6: a flood of queries from many connections is refused beyond the share, and holds up nobody."""
+    """A flood of queries from many connections is refused beyond the share, and holds up nobody."""
 
     async def scenario() -> None:
         async with (
@@ -123,7 +123,7 @@ def test_a_user_with_many_connections_has_one_share_of_queries(tmp_path: Path) -
 
 
 def test_a_user_with_many_connections_has_one_share_of_what_is_staged(tmp_path: Path) -> None:
-    """M5: whatever a user stages by many clients, others have room; what goes gives room back."""
+    """Whatever a user stages by many clients, others have room; what goes gives room back."""
 
     async def scenario() -> None:
         async with _broker(tmp_path) as node:

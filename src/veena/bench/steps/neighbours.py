@@ -79,7 +79,7 @@ def rows(first: int, epoch: int) -> tuple[Row, ...]:
 
 async def wants(stage: Stage) -> None:
     """A neighbour wants 40,000 things, and then none of them."""
-    link, epoch = await stage.neighbour(MATE), time.time_ns()
+    link, epoch = await stage.neighbour(MATE), time.time_ns() // 1_000_000
     async with stage.measured():
         for first in range(0, 40_000, MAX_ROWS):
             link.say(Interest(rows(first, epoch)))
@@ -110,7 +110,7 @@ async def digests(stage: Stage) -> None:
     parts = (DigestPart(LEVELS, True, b"\xff\x0f" * (MAX_DIGEST_BYTES // 2)),)
     async with stage.measured():
         for turn in range(6):
-            epoch = time.time_ns()
+            epoch = time.time_ns() // 1_000_000
             link.say(
                 Interest(
                     (),
@@ -128,14 +128,9 @@ async def claims(stage: Stage) -> None:
     link = await stage.neighbour(MATE)
     async with stage.measured():
         for turn in range(6):
-            now = time.time_ns()
-            some = tuple(
-                Claim(
-                    MATE, (0, 0, 0, 2 + n % 28), now + turn, 0, True, False, True,
-                    tuple(Mark((0, 0, 0, m % 30), (now, (0, 0, 0, m % 30), m)) for m in range(180)),
-                )
-                for n in range(28)
-            )  # fmt: skip
+            now = time.time_ns() // 1_000_000
+            marks = tuple(Mark((0, 0, 0, m % 30), (now, (0, 0, 0, m % 30), m)) for m in range(180))
+            some = tuple(Claim(MATE, MATE, now + 50 * turn + n, 0, True, False, True, marks) for n in range(28))
             link.say(Have(some))
         await heard(stage, link)
 
@@ -144,7 +139,7 @@ async def shelves(stage: Stage) -> None:
     """Shelves of a neighbour: the largest pages, told and told again; queries about all of them."""
     link = await stage.neighbour(MATE)
     await heard(stage, link)
-    version = time.time_ns()
+    version = time.time_ns() // 1_000_000
     async with stage.measured():
         marks = tuple(ShelfMark((0, 0, 0, 2 + n % 30), (version,) * 3, 0) for n in range(SHELF_MARKS))
         mark = (ShelfMark(MATE, (version,) * 3, 0),)

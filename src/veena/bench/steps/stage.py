@@ -15,9 +15,17 @@ from veena.address import Address
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Identity
 from veena.core.links.link import greeting
-from veena.core.wire.client import ClientHello, ClientWelcome, Farewell, TellAdvertRefused, TellDenied, TellRefused
+from veena.core.wire.client import (
+    Acknowledged,
+    ClientHello,
+    ClientWelcome,
+    Farewell,
+    TellAdvertRefused,
+    TellDenied,
+    TellRefused,
+)
 from veena.core.wire.codec import Decoder, encode
-from veena.core.wire.control import Frame, Goodbye, Heartbeat, Hello
+from veena.core.wire.control import MAX_IDS, Frame, Goodbye, Heartbeat, Hello
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.core.wire.header import MAX_FRAME, VERSION, VERSION_LOW
 from veena.event import Event, EventId
@@ -25,7 +33,7 @@ from veena.event import Event, EventId
 #: What no step should exceed, in seconds of CPU time.
 LIMIT_S = 0.05
 #: How long an action waits for what it has caused.
-PATIENCE_S = 40.0
+PATIENCE_S = 15.0
 READ_BYTES = 1 << 18
 #: The measured broker, and its neighbours.
 LEVELS = 4
@@ -64,6 +72,9 @@ class Peer:
         self.frames: list[Frame] = []
         self.events = 0
         self.refusals: list[str] = []
+        #: The subscription whose events are acknowledged when they come; 0 for none.
+        self.acknowledges = 0
+        self._had: list[EventId] = []
         self.why_over = ""
         self._came = asyncio.Event()
         self._number = 0
@@ -82,6 +93,10 @@ class Peer:
             while data := await reader.read(READ_BYTES):
                 for _, frame in self._decoder.feed(data):
                     self._take(frame)
+                for at in range(0, len(self._had), MAX_IDS):
+                    some = tuple(tuple(each) for each in self._had[at : at + MAX_IDS])
+                    self.say(Acknowledged(self.acknowledges, some))  # type: ignore[arg-type]
+                self._had.clear()
                 self._came.set()
         self.why_over = self.why_over or "closed"
         self._came.set()
@@ -89,6 +104,8 @@ class Peer:
     def _take(self, frame: Frame | EventFrame) -> None:
         if isinstance(frame, EventFrame):
             self.events += 1
+            if self.acknowledges:
+                self._had.append(frame.id)
             return
         if isinstance(frame, Farewell | Goodbye):
             self.why_over = frame.reason
@@ -103,6 +120,8 @@ class Peer:
 
     def say(self, *frames: Frame) -> None:
         """Frames one behind the other: numbered on a link, with number 0 on a session."""
+        if self.why_over:
+            raise ConnectionError(self.why_over)
         parts = []
         for frame in frames:
             self._number += self._answers_heartbeats
@@ -158,7 +177,7 @@ class Stage:
     def __init__(self, url: str, http: str, process: asyncio.subprocess.Process, folder: Path) -> None:
         self.url, self.http, self.folder = url, http, folder
         self._process = process
-        self._peers: list[Peer] = []
+        self.peers: list[Peer] = []
         self.refusals: list[str] = []
         #: What the action that runs now took, in its parts that count.
         self.steps: list[dict[str, Any]] = []
@@ -166,10 +185,13 @@ class Stage:
     # --- connections ---
 
     async def client(self, client_id: str, **hello: Any) -> Peer:
+        """Attach; where there are users, as the user that the id begins with, whose token is its name."""
         peer = await Peer.dial(self.url)
-        self._peers.append(peer)
+        self.peers.append(peer)
         peer.client_id = client_id
-        peer.say(ClientHello(VERSION_LOW, VERSION, client_id, heartbeat_ms=60_000, **hello))
+        user = client_id.partition("/")[0]
+        hello = {"user": user, "token": user, "heartbeat_ms": 60_000, **hello}
+        peer.say(ClientHello(VERSION_LOW, VERSION, client_id, **hello))
         (welcome,) = await peer.hear(ClientWelcome)
         peer.incarnation = welcome.incarnation
         return peer
@@ -184,7 +206,7 @@ class Stage:
 
     async def neighbour(self, address: Address, settings: Settings | None = None) -> Peer:
         peer = await Peer.dial(self.url)
-        self._peers.append(peer)
+        self.peers.append(peer)
         peer._answers_heartbeats = True
         name = ".".join(map(str, address))
         peer.say(greeting(Identity(name, address, 1), settings or Settings(), 7, ()))
@@ -192,11 +214,11 @@ class Stage:
         return peer
 
     def hang_up(self, peers: Iterable[Peer] | None = None) -> None:
-        for peer in list(self._peers if peers is None else peers):
+        for peer in list(self.peers if peers is None else peers):
             peer.close()
             self.refusals += peer.refusals
-            if peer in self._peers:
-                self._peers.remove(peer)
+            if peer in self.peers:
+                self.peers.remove(peer)
 
     # --- measuring ---
 
@@ -230,9 +252,10 @@ Action = Callable[[Stage], Awaitable[None]]
 
 
 @asynccontextmanager
-async def staged(folder: Path, extra: str = "") -> AsyncIterator[Stage]:
-    """A broker for one action."""
+async def staged(folder: Path, settings: Callable[[Path], str] | None = None) -> AsyncIterator[Stage]:
+    """A broker for one action; `settings` writes further ones, and what they name, for its folder."""
     folder.mkdir(parents=True)
+    extra = "" if settings is None else settings(folder)
     config = folder / "broker.toml"
     config.write_text(
         f'[broker]\nname = "measured"\naddress = "{".".join(map(str, HOME))}"\nlisten = ["veena://127.0.0.1:0"]\n'
@@ -261,15 +284,19 @@ async def staged(folder: Path, extra: str = "") -> AsyncIterator[Stage]:
         await process.wait()
 
 
-async def measure(name: str, action: Action, folder: Path, extra: str = "") -> Measured:
+async def measure(name: str, action: Action, folder: Path, settings: Callable[[Path], str] | None = None) -> Measured:
     """Run an action against a broker of its own."""
-    fault, steps, refusals = "", [], []
+    fault = ""
+    steps: list[dict[str, Any]] = []
+    refusals: list[str] = []
+    peers: list[Peer] = []
     try:
-        async with staged(folder, extra) as stage:
-            steps, refusals = stage.steps, stage.refusals
+        async with staged(folder, settings) as stage:
+            steps, refusals, peers = stage.steps, stage.refusals, stage.peers
             await action(stage)
     except (OSError, TimeoutError, RuntimeError, ValueError) as error:
-        fault = f"{type(error).__name__}: {error}"[:200]
+        why = "; ".join(dict.fromkeys(peer.why_over for peer in peers if peer.why_over))
+        fault = f"{type(error).__name__}: {error} {why}"[:300]
     worst = max(steps, key=lambda each: each["longest_ever_s"], default={})
     return Measured(
         name,

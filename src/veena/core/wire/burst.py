@@ -28,7 +28,7 @@ MAX_SHAPES = 256
 MAX_LIKES = 1024
 MAX_SECTION = 512
 #: Reliable events in one burst: each is written and delivered by itself, and a step deals with a whole burst.
-MAX_RELIABLE = 512
+MAX_RELIABLE = 256
 #: Where an event frame has the lengths of publisher and matching section, and its origin.
 SIZES_OFFSET, SIZES_END, ORIGIN_OFFSET = 40, 46, 50
 _SIZES = struct.Struct(">HI")

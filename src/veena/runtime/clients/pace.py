@@ -30,7 +30,7 @@ from veena.runtime.access.limits import Rates
 TURN = 320
 #: Events in one turn of the loop. A reliable one is written, routed and delivered by itself; of best effort so many are
 #: dealt with at the price of one.
-TURN_EVENTS = 768
+TURN_EVENTS = 384
 BEST_EFFORT = 8
 #: The weights that are not 1, in units of about 5 microseconds. A subscription changes what other brokers are told; an
 #: offer is written to disk and sent to the controllers of its realm; a question is asked of all of them.

@@ -33,7 +33,7 @@ PIECE = HIGH_WATER - LOW_WATER
 DEAL_S = 0.01
 #: Frames in one piece, and how many of them each frame counts for that changes what a broker knows of others.
 MAX_PIECE = 256
-HEAVY = 64
+HEAVY = 256
 _LIGHT = (EventFrame, Heartbeat, Done, Received)
 #: How much of a measured load stays in the next, and which change is worth telling.
 LOAD_MEMORY = 0.6
