@@ -172,6 +172,9 @@ class Events:
     def suspend(self, session: int, subscription: int, missed: int, reason: str, now_ns: int) -> None:
         self.sessions.suspend(session, subscription, missed, reason, now_ns)
 
+    def end_suspended(self, session: int, subscription: int, now_ns: int) -> None:
+        self.sessions.end_suspended(session, subscription, now_ns)
+
     def must_wait(self, flight: Flight) -> bool:
         return self.standing.must_wait(flight)
 
@@ -293,6 +296,7 @@ class Events:
         """The end of an input; whether it changed what clients want."""
         self.router.flush(now_ns)
         self.origin.pump(now_ns)
+        self.held.end_some(now_ns)
         has_changed = self.sessions.flush(now_ns)
         self.standing.flush(now_ns)
         self.ends.flush()
