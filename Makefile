@@ -51,6 +51,7 @@ soak: setup ## the long simulations: seeds 1 to 500 with every fault, 50 each wi
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --narrow 12 --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --breaks 12 --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --signed --liars 8 --jobs $(JOBS)
+	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --costly --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seconds $(or $(SECONDS_TO_RUN),300) --faults all --jobs $(JOBS)
 
 compiled: setup ## the same sources through mypyc, in build/compiled; needs a C compiler

@@ -59,8 +59,8 @@ ROOM_LAYERS: dict[str, list[str]] = {
     ],
     "runtime": [
         (
-            "supervision logging steps networks transports pki links fleet store access export locator config clients"
-            " broker"
+            "supervision logging steps evaluation networks transports pki links fleet store access export locator"
+            " config clients broker"
         ),
     ],
     "matching": ["base condition index tags xpath simple engines"],
@@ -68,9 +68,10 @@ ROOM_LAYERS: dict[str, list[str]] = {
     "sim": ["networks world clients judges runs explaining", "networks world clients judges runs experiments"],
     "services": ["structured wording dictionary trading domain application member", "structured wording adviser"],
     "dashboard": ["pictures sessions pages"],
-    "bench": ["progress report_folder manned_fleet matching load latency collaboratory endurance fuzzing"],
+    "bench": ["progress report_folder manned_fleet matching load latency collaboratory endurance fuzzing steps"],
     "cli": [
-        f"completion connection stdin {room}" for room in ("broker", "client", "pipeline", "collab", "lab", "demo")
+        f"plain completion connection stdin {room}"
+        for room in ("broker", "client", "pipeline", "collab", "lab", "demo")
     ],
 }  # fmt: skip
 #: Modules of one room that import each other today, each knot as what it has in common. No other may come.

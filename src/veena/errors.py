@@ -20,6 +20,8 @@ class RefusalCode(StrEnum):
     INVALID = "invalid"
     #: The client, or its broker, has as many of these as it may have. End some, ask for less, or ask another broker.
     LIMIT = "limit"
+    #: Evaluating what the client asks for takes more work than it may. Subscribe to something cheaper (docs/XPATH.md).
+    WORK = "work"
     #: The broker has too much to do. The same request can succeed here in a moment: retry.
     BUSY = "busy"
     #: The broker has just started and does not know the others yet. Retry here in a moment, or ask another broker.

@@ -101,7 +101,7 @@ def test_kinds_are_counted() -> None:
 
 
 def test_a_broker_shows_its_longest_step() -> None:
-    """MON: `/metrics`, `/statusz` and the report to clients have the figures."""
+    """`/metrics`, `/statusz` and the report to clients have the figures."""
 
     async def scenario() -> None:
         text = '[broker]\nlisten = ["veena://127.0.0.1:0"]\n[http]\nlisten = "127.0.0.1:0"\n'

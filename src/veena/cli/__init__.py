@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from veena.cli.plain import plain
 from veena.errors import VeenaError
 
 #: A command that found what it was told to look for broken exits with 1; one that was asked wrongly with 2.
@@ -52,7 +53,7 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()  # a full disk shows here, not after the exit code is chosen
     except VeenaError as error:
-        print(f"veena: {error}", file=sys.stderr)
+        print(f"veena: {plain(str(error))}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except BrokenPipeError:
         _drop_output()

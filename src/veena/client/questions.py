@@ -60,10 +60,13 @@ class QueryAnswer:
     #: Units whose advertisements are missing, because nobody in them answered in time.
     silent: tuple[Unit, ...]
     truncated: bool
+    #: Advertisements on whose documents an XPath costs more than brokers spend on one: they may match or not. Name the
+    #: elements on the way instead of `//` and `*`, or ask for less in a predicate.
+    undecided: int = 0
 
     @property
     def complete(self) -> bool:
-        return not self.silent and not self.truncated
+        return not self.silent and not self.truncated and not self.undecided
 
     def __iter__(self) -> Iterator[Found]:
         return iter(self.rows)
@@ -203,7 +206,8 @@ class Questions:
             raise RemoteProtocolError(f"answer to query {frame.number} of more than {MAX_ROWS} rows")
         if not frame.more:
             del self._queries[frame.number]
-            answer = QueryAnswer(frame.columns, tuple(found.rows), frame.matched, frame.silent, frame.truncated)
+            rows = tuple(found.rows)
+            answer = QueryAnswer(frame.columns, rows, frame.matched, frame.silent, frame.truncated, frame.undecided)
             _resolve(found.future, answer)
 
     def hear_advert(self, frame: TellAdvertised | TellAdvertRefused) -> None:

@@ -78,7 +78,9 @@ class Subscription:
         #: Events that never came because the application did not take them in time, and whom to tell how many more.
         self.dropped = 0
         self.on_dropped: Callable[[int], None] | None = None
-        #: Why no more is kept for a durable subscription at the moment, with a code and a remedy; None while more is.
+        #: Why its broker suspended it, with a code and a remedy; None while it did not. With the code `limit` no more
+        #: is kept for a durable subscription at the moment. With `work` evaluating it costs too much: one that goes
+        #: with its session has ended, a durable one stays where it is until somebody subscribes to it again.
         self.suspension: VeenaError | None = None
         #: Events for it that were never kept, because its user had too much kept already.
         self.not_kept = 0
@@ -121,7 +123,7 @@ class Subscription:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether its broker keeps no more for it at the moment: `suspension` says why."""
+        """Whether its broker does not serve it at the moment: `suspension` says why, and what to do."""
         return self.suspension is not None
 
     @property

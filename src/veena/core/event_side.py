@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from veena.address import Unit
 from veena.core.boundary.clients import AskWanted, SessionClear, SessionClogged, Unwatch
+from veena.core.boundary.evaluation import Evaluated
 from veena.core.boundary.explain import Explain, Trace
 from veena.core.boundary.inputs_effects import Effect, Input, LogRead, Publish, PublishBatch, ReadFailed
 from veena.core.boundary.settings import Settings
@@ -21,13 +22,16 @@ from veena.core.boundary.staging import ReleaseStaged
 from veena.core.boundary.stored import Disk, Entry, Known
 from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.delivery import Ends, EndStatistics
+from veena.core.delivery.evaluations import Evaluations, EvaluationStatistics
 from veena.core.delivery.fast_path import PlainWay
+from veena.core.delivery.held_streams import HeldStatistics, HeldStreams
 from veena.core.delivery.in_flight import Flight
 from veena.core.delivery.match_cache import Decisions
 from veena.core.delivery.session_queue import Outlet, OutletStatistics
 from veena.core.durable.failover.service import Standing
 from veena.core.durable.statistics import DurableStatistics
 from veena.core.explain.query import Explainer
+from veena.core.interest.constraint import Want
 from veena.core.interest.service import Profiles
 from veena.core.links.link import Link
 from veena.core.publishing.batch_release import Releases
@@ -67,13 +71,16 @@ class Events:
         self._host = network.host
         self._profiles = profiles
         self._ledger = ledger
-        interest = profiles.interest
         self.records = profiles.records
         self.records.restore(disk.noted, now_ns)
         self._effects = effects
         self.outlet = Outlet(settings, profiles.clients, effects, self.records)
+        interest = profiles.interest
         self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
-        self.ends = Ends(self, network.host, profiles, self.decisions, self.outlet, ledger, effects, disk, now_ns)
+        self.evaluations = Evaluations(effects)
+        self.held = HeldStreams(self, settings, self.evaluations, self.outlet, self.records)
+        queues = (self.outlet, self.held)
+        self.ends = Ends(self, network.host, profiles, self.decisions, *queues, ledger, effects, disk, now_ns)
         self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
         self.copies = Copies(network.host, links, settings)
         self.kept_copies = KeptCopies(network, links, settings, ledger, disk.kept)
@@ -89,7 +96,7 @@ class Events:
         )
         self.origin.plain = plain
         self.releases = Releases(network.host, profiles, self.decisions, self.origin, self.router, ledger, effects)
-        services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader)
+        services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader, self.evaluations)
         sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
         self.sessions = sessions
         #: Units out of reach, and since when.
@@ -148,6 +155,19 @@ class Events:
         finally:
             self.standing.dealing_with(None)
 
+    def group_event(self, session: int, frame: EventFrame, now_ns: int) -> None:
+        self.standing.dealing_with(frame)
+        try:
+            self.sessions.shared.on_group_event(session, frame, now_ns)
+        finally:
+            self.standing.dealing_with(None)
+
+    def asked(self, session: int, subscription: int) -> tuple[Want, str] | None:
+        return self.sessions.asked_by(session, subscription)
+
+    def suspend(self, session: int, subscription: int, missed: int, reason: str, now_ns: int) -> None:
+        self.sessions.suspend(session, subscription, missed, reason, now_ns)
+
     def must_wait(self, flight: Flight) -> bool:
         return self.standing.must_wait(flight)
 
@@ -184,6 +204,7 @@ class Events:
             Trace: self.explainer.ask,
             LogRead: self.reader.on_read,
             ReadFailed: self.reader.on_failed,
+            Evaluated: self.evaluations.on_evaluated,
             Publish: self._publish,
             PublishBatch: self.publishers.publish_batch,
             ReleaseStaged: self.releases.release,
@@ -255,6 +276,8 @@ class Events:
             self.copies.tick(now_ns)
             self.kept_copies.tick(now_ns)
         self.ends.tick(now_ns)
+        self.held.tick(now_ns)
+        self.evaluations.tick(now_ns)
         self.origin.tick(now_ns)
         self.sessions.tick(now_ns)
         self.standing.tick(now_ns)
@@ -283,7 +306,10 @@ class Events:
     def next_wakeup(self) -> int | None:
         is_busy = len(self.router.duties) or self.copies.is_busy or len(self.kept_copies) or self.reader.must_read_again
         look = self._next_look_ns if is_busy else None
-        parts = (self.origin, self.ends, self.sessions, self.standing, self.quench, self.explainer)
+        parts = (
+            self.origin, self.ends, self.held, self.evaluations, self.sessions, self.standing, self.quench,
+            self.explainer,
+        )  # fmt: skip
         return min((time for time in (look, *(part.next_wakeup() for part in parts)) if time is not None), default=None)
 
     def statistics(
@@ -296,10 +322,13 @@ class Events:
         OutletStatistics,
         QuenchStatistics,
         DurableStatistics,
+        EvaluationStatistics,
+        HeldStatistics,
     ]:
         copies = self.copies.statistics(len(self.kept_copies), self.kept_copies.bytes)
         parts = (self.ends.statistics(), self.outlet.statistics(), self.quench.statistics(), self.sessions.statistics())
-        return self.router.statistics, self.origin.statistics(), copies, *parts
+        outside = (self.evaluations.statistics(), self.held.statistics())
+        return self.router.statistics, self.origin.statistics(), copies, *parts, *outside
 
     def check(self) -> None:
         self.router.check()
@@ -307,6 +336,8 @@ class Events:
         self.copies.check()
         self.ends.check()
         self.outlet.check()
+        self.held.check()
+        self.evaluations.check()
         self.quench.check()
         self.sessions.check()
         self.standing.check()

@@ -49,6 +49,7 @@ from veena.core.wire.trace_facts import (
     MAX_STAYS_TOLD,
     MAX_TEXT,
     MOVED,
+    SUSPENDED,
     ClientNote,
     EventNote,
     Fact,
@@ -245,6 +246,10 @@ class Records:
         if self.is_on and session not in self._reading:
             self._reading[session] = None
             self._notes.append(ClientNote(now_ns, self.client_of(session), session, True))
+
+    def suspended(self, session: int, number: int, now_ns: int) -> None:
+        """A subscription was ended because evaluating it costs too much."""
+        self._end(session, number, SUSPENDED, now_ns)
 
     def left_group(self, session: int, number: int, now_ns: int) -> None:
         """A member of a group unsubscribes; nothing happens to other subscriptions."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from veena.address import Address
 from veena.core.delivery.delivery import EndStatistics
+from veena.core.delivery.evaluations import EvaluationStatistics
+from veena.core.delivery.held_streams import HeldStatistics
 from veena.core.delivery.session_queue import OutletStatistics
 from veena.core.discovery.service import DiscoveryStatistics
 from veena.core.durable.statistics import DurableStatistics
@@ -36,6 +38,9 @@ class BrokerStatistics:
     outlet: OutletStatistics
     quench: QuenchStatistics
     durables: DurableStatistics
+    #: What is evaluated outside of the loop, and what waits for that.
+    evaluations: EvaluationStatistics
+    held: HeldStatistics
     #: Records received, and those among them that told something new.
     records: int
     news: int

@@ -121,6 +121,11 @@ class Steps:
             what, whom = cause()
             self._log.noise("a step took long", cpu_ms=round(took / 1e6), step=what, client_or_link=whom)
 
+    def forget(self) -> None:
+        """Begin to measure anew."""
+        self._window = self._recent = self._ever = self._over = self._bar = 0
+        self._cause = ""
+
     def statistics(self) -> StepStatistics:
         recent = self._window if self._clock() < self._turn + WINDOW_NS else 0
         before = self._recent if self._clock() < self._turn else 0

@@ -6,8 +6,8 @@ pause, which grows while it keeps failing. A part that is *vital* is not started
 wrong, so the broker stops with an exit code, and everything accepted is on disk.
 
 A piece of work that ends by itself (`once`: a dial, a log-in) is not done again; what ends it is logged and counted.
-So is what a callback of the event loop raises (`Supervisor.unexpected`). A broker has no child processes; one that
-gets some lets a part wait for each.
+So is what a callback of the event loop raises (`Supervisor.unexpected`). The one child process that a broker may have
+(`evaluation.worker`) has a part that waits for its end.
 
 The invariant: from its start until its owner ends it, a part runs, or `trouble` names it.
 

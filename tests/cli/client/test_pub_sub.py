@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 from tests.cli.command import veena as in_this_process
 from tests.runtime.processes import Started
 from tests.runtime.processes import veena as started
+from veena.cli.plain import one_line, plain
+from veena.client import connect
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def test_offers_are_found(url: str, tmp_path: Path) -> None:
         rows = [json.loads(line) for line in found.out.splitlines()]
         assert rows == [
             {"client": "solver", "name": "heat", "cells": 100},
-            {"matched": 1, "silent": [], "complete": True},
+            {"matched": 1, "undecided": 0, "silent": [], "complete": True},
         ]
         assert "solver" in veena("query", "--xpath", "/sim[cells > 99]", "--url", url).out
         named = veena("query", "SELECT name, cells FROM adverts WHERE name = 'heat'", "--url", url)
@@ -162,3 +165,34 @@ def test_no_broker_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     found = in_this_process("pub", "-t", "a", "x", "--url", "veena://127.0.0.1:1")
     assert found.code == 2
     assert "127.0.0.1:1" in found.err
+
+
+EVIL = "\x1b[2J\x1b]0;owned\x07\r\n\u202e[red]x[/red][/]"
+
+
+def test_nothing_that_others_write_is_obeyed_by_a_terminal(url: str) -> None:
+    """Escapes that clear the screen, lines that look like others, markup that fails: all is shown as it was sent."""
+
+    async def offer_and_publish(subscriber: Started) -> None:
+        async with connect(url) as client:
+            await client.advertise("offer", properties={"kind": EVIL})
+            for _ in range(100):
+                await client.publish(topic="evil", properties={"n": EVIL}, body=EVIL.encode())
+                if not subscriber._lines.empty():
+                    break
+                await asyncio.sleep(0.1)
+            found = await asyncio.to_thread(veena, "query", "--url", url, "SELECT kind FROM adverts")
+        shown = "".join(each for each in found.out if each.isalnum() or each in "[]\\")
+        assert found.code == 0 and "\\x1b[2J" in shown and "[red]x[red][]" in shown, found
+        assert "\x1b" not in found.out and "\u202e" not in found.out
+
+    with started("sub", "--url", url, "-t", "evil", "--count", "1") as subscriber:
+        asyncio.run(offer_and_publish(subscriber))
+        line = subscriber.line()
+        assert line.removesuffix("\n").isprintable() and "\\x1b[2J" in line and "[red]x[/red][/]" in line
+        assert subscriber.process.wait(60) == 0 and subscriber._lines.empty()
+
+
+@pytest.mark.parametrize("text", ["plain", "with [brackets]", "ü 😀"])
+def test_what_can_be_printed_stays_as_it_is(text: str) -> None:
+    assert plain(text) == one_line(text) == text

@@ -143,8 +143,8 @@ def test_a_code_that_nobody_knows_is_a_fault(code: object) -> None:
 def test_the_words_of_the_codes_stay() -> None:
     """They are on the wire, in JSON and in programs of users."""
     assert [str(code) for code in RefusalCode] == [
-        "denied", "invalid", "limit", "busy", "starting", "store", "moved", "unwanted", "expired", "protocol", "slow",
-        "closing", "quarantined", "clock", "bye",
+        "denied", "invalid", "limit", "work", "busy", "starting", "store", "moved", "unwanted", "expired", "protocol",
+        "slow", "closing", "quarantined", "clock", "bye",
     ]  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from lxml import etree
 from veena import Event
 from veena.errors import InvalidConstraint
 from veena.matching.base.engine import MATCHES
-from veena.matching.xpath.engine import TOO_MUCH, XPathEngine, compile_xpath, covers
+from veena.matching.base.work import TOO_MUCH
+from veena.matching.xpath.engine import XPathEngine, compile_xpath, covers
 from veena.matching.xpath.number import literal_number, number_of
 from veena.matching.xpath.rewrite import rewritten
 from veena.matching.xpath.syntax import parse

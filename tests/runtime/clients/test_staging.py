@@ -134,9 +134,18 @@ def test_staged_bytes_are_bounded_and_the_remedy_is_named(network: Network, clie
     part = client.part("large", 0)
     for _ in range(10):
         part.add(Event(topic="large", body=bytes(50_000)))
-    with pytest.raises(Refused, match=r"of at most 200000: publish smaller batches, or raise \[store\] staged_bytes"):
+    with pytest.raises(Refused, match=r"'sink' has \d+ bytes staged here, of at most 100000: .*`staged_share`"):
         part.finish()
+    filled = [staged(client, "filled", 0, "large", ["x" * 90_000])]
+    with StageClient(network.url(), Access(client_id="second")) as second:
+        filled.append(staged(second, "filled", 0, "large", ["x" * 90_000]))
+        with StageClient(network.url(), Access(client_id="third")) as third:
+            told = r"of at most 200000: publish smaller batches, or raise \[store\] staged_bytes"
+            with pytest.raises(Refused, match=told):
+                staged(third, "filled", 0, "large", ["x" * 30_000])
+        second.abandon("filled", 0)
     client.abandon("large", 0)
+    client.abandon("filled", 0)
     until(lambda: network.statistics("a.1").staging.bytes == 0)
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+import veena
 from tests.runtime.authority import Authority
 from tests.runtime.raw_link import link_to, listening
 from tests.runtime.streams import until
 from veena.core.boundary.inputs_effects import Dial
 from veena.core.wire.control import Goodbye
+from veena.errors import AccessDenied
 from veena.runtime.broker.node import Node
 from veena.runtime.config.reader import parse_config
 from veena.runtime.config.schema import Config, ConfigFaults
@@ -42,6 +44,23 @@ async def refused(node: Node) -> str:
     await until(link.goodbyes)
     assert not node.driver.statistics().links
     return link.goodbyes()[0]
+
+
+def test_no_reload_lets_everybody_in(tmp_path: Path) -> None:
+    """A configuration that is empty, or was read while it was written, opened the doors that a broker has."""
+
+    async def run() -> None:
+        node = Node(guarded(tmp_path))
+        await node.start()
+        _, left = node.reload(parse_config(""))
+        assert "[auth] users_file" in left and not node.clients.users.is_open
+        with pytest.raises(AccessDenied):
+            async with veena.connect(node.urls[0], client_id="anybody"):
+                pass
+        assert "brokers show a certificate here" in await refused(node)
+        await node.stop()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("setting", ["", "plaintext = true\n"])

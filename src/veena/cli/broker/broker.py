@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 
 from veena.cli import EXIT_BROKEN
 from veena.cli.completion import toml_files
+from veena.cli.plain import one_line, plain
 from veena.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def quarantine(
             raise ConfigError("--show", str(show), f"there are {len(found)} files", "give a number of the list")
         file, told = found[show - 1]
         fields = {"file": str(file), **told}
-        typer.echo(json.dumps(fields) if as_json else _plain(f"{name}: {value}" for name, value in fields.items()))
+        lines = [f"{name}: {value}" for name, value in fields.items()]
+        typer.echo(json.dumps(fields) if as_json else plain("\n".join(lines)))
     elif as_json:
         typer.echo(json.dumps([{"file": str(file), **told} for file, told in found]))
     else:
@@ -144,15 +145,9 @@ def quarantine(
             if "at_ns" in told:
                 by = f"{told['input']} of {told['sender']}, {told['frame_bytes']} bytes"
                 what = f"{when(told['at_ns'])}  {by}: {told['error']}"
-            typer.echo(_plain([f"{at}  {what}"]))
+            typer.echo(one_line(f"{at}  {what}"))
         if not found:
             typer.echo("the quarantine is empty")
-
-
-def _plain(lines: Iterable[str]) -> str:
-    """Without what a terminal would obey: a stranger may have written it."""
-    text = "\n".join(lines)
-    return "".join(each if each.isprintable() or each == "\n" else "?" for each in text)
 
 
 def _configured(config: Path | None, data: Path | None) -> tuple[list[ConfigError], Path | None]:

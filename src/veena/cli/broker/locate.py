@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veena.cli.connection import SECURE, CaOption, JsonOption, UserOption, password_of, run, trust
+from veena.cli.plain import cell
 
 if TYPE_CHECKING:
     from veena.core.wire.locator import AskLocate, Located
@@ -97,7 +98,7 @@ def _show(answer: Answer, as_json: bool) -> None:
     for broker, microseconds in answer:
         told = "" if microseconds is None else f"{microseconds / 1000:.1f} ms"
         cells = (f"{broker.load / 10:.1f} %", str(broker.clients), str(broker.room), told)
-        table.add_row(broker.urls[0], broker.name, format_address(broker.address), *cells)
+        table.add_row(cell(broker.urls[0]), cell(broker.name), format_address(broker.address), *cells)
     Console().print(table)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from veena.cli.completion import brokers, toml_files
 from veena.cli.connection import CaOption, UserOption
+from veena.cli.plain import cell
 from veena.errors import ConfigError, InvalidAddress
 
 app = typer.Typer(help="The shape of a network: maps, routes, gates, partitions.", no_args_is_help=True)
@@ -218,16 +219,16 @@ def _show_view(view: dict[str, Any]) -> None:
     for column in ("from", "to", "level", "cost", "links"):
         edges.add_column(column, justify="right" if column in {"level", "cost", "links"} else "left")
     for edge in view["edges"]:
-        edges.add_row(edge["a"], edge["b"], str(edge["level"]), str(edge["cost"]), str(edge["links"]))
+        edges.add_row(cell(edge["a"]), cell(edge["b"]), str(edge["level"]), str(edge["cost"]), str(edge["links"]))
     routes = Table(title="ways to units")
     for column in ("unit", "cost", "cheapest path", "next hop"):
         routes.add_column(column, justify="right" if column == "cost" else "left")
     for unit, route in view["routes"].items():
         path = " > ".join(step.rsplit(".", 1)[-1] for step in route["path"])
-        routes.add_row(unit, str(route["cost"]), path, route["hop"] or "none")
+        routes.add_row(cell(unit), str(route["cost"]), cell(path), cell(route["hop"] or "none"))
     console.print(edges, routes)
     for level, found in view["targets"].items():
-        console.print(f"a change at level {level} goes to: {', '.join(found) or 'nobody'}", highlight=False)
+        console.print(f"a change at level {level} goes to: {cell(', '.join(found) or 'nobody')}", highlight=False)
 
 
 def _show_links(view: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from veena.cli.client.pub_sub import properties_of
 from veena.cli.connection import CaOption, ClientIdOption, JsonOption, UrlOption, UserOption, client, run
+from veena.cli.plain import cell
 
 if TYPE_CHECKING:
     from veena.client import Client
@@ -81,11 +82,15 @@ async def _ask(
     if as_json:
         for row in answer.rows:
             print(json.dumps({"client": row.client, "name": row.name, **_values(answer.columns, row)}, default=str))
-        print(json.dumps({"matched": answer.matched, "silent": silent, "complete": answer.complete}))
+        counts = {"matched": answer.matched, "undecided": answer.undecided}
+        print(json.dumps({**counts, "silent": silent, "complete": answer.complete}))
     else:
         _show(answer)
         for unit in silent:
             print(f"no answer from {unit}", file=sys.stderr)
+        if answer.undecided:
+            told = f"{answer.undecided} advertisements may match or not: the XPath costs too much on their documents"
+            print(f"{told}; name the elements on the way instead of // and *", file=sys.stderr)
     if not answer.complete:
         raise typer.Exit(1)
 
@@ -113,9 +118,9 @@ def _show(answer: QueryAnswer) -> None:
         if name not in ("client", "name")
         or any(values.get(name) != ids.get(name) for values, ids in zip(rows, own, strict=True))
     )
-    table = Table("client", "name", *columns, title=f"{answer.matched} found")
+    table = Table("client", "name", *map(cell, columns), title=f"{answer.matched} found")
     for row, values in zip(answer.rows, rows, strict=True):
-        table.add_row(row.client, row.name, *(str(values.get(column, "")) for column in columns))
+        table.add_row(cell(row.client), cell(row.name), *(cell(values.get(column, "")) for column in columns))
     Console().print(table)
 
 

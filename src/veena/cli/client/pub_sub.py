@@ -15,6 +15,7 @@ import typer
 
 from veena.cli import EXIT_BROKEN
 from veena.cli.connection import CaOption, ClientIdOption, JsonOption, UrlOption, UserOption, client, run
+from veena.cli.plain import one_line
 from veena.cli.stdin import lines as read_lines
 from veena.cli.stdin import read_all
 from veena.errors import InvalidEvent, LocalProtocolError
@@ -168,14 +169,14 @@ def as_dict(event: Event) -> dict[str, Any]:
 
 
 def as_line(event: Event) -> str:
-    """An event as people read it."""
+    """An event as people read it, in one line."""
     parts: list[str] = [str(each) for each in (event.topic, event.integer) if each is not None]
     if event.tags:
         tags = event.tags if isinstance(event.tags, str) else ",".join(f"{k}={v}" for k, v in event.tags.items())
         parts.append(tags)
     parts += [f"{name}={value!r}" for name, value in event.properties.items()]
     body = bytes(event.body).decode(errors="backslashreplace")
-    return " ".join([*parts, body] if body else parts)
+    return one_line(" ".join([*parts, body] if body else parts))
 
 
 def sub(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from veena.cli.connection import CaOption, ClientIdOption, JsonOption, UrlOption, UserOption, client, run
+from veena.cli.plain import cell
 
 if TYPE_CHECKING:
     from veena.client import Client
@@ -105,11 +106,11 @@ def _table(found: Found) -> None:
     who = f"trader {found.answered_by}" if found.answered_by else "the mesh"
     where = ", asked other domains" if found.forwarded else ""
     title = f"{len(found.offers)} found by {who}{where}{'; there are more' if found.truncated else ''}"
-    table = Table("name", "type", "reference", "client", *columns, title=title)
+    table = Table("name", "type", "reference", "client", *map(cell, columns), title=cell(title))
     for offer, each in zip(found.offers, values, strict=True):
         table.add_row(
-            offer.name, offer.service_type, offer.reference, offer.client,
-            *(str(each.get(name, "")) for name in columns),
+            *map(cell, (offer.name, offer.service_type, offer.reference, offer.client)),
+            *(cell(each.get(name, "")) for name in columns),
         )  # fmt: skip
     Console().print(table)
 

@@ -68,6 +68,9 @@ LiarsOption = Annotated[
 SignedOption = Annotated[
     bool, typer.Option("--signed", help="Brokers sign what they say to other super-clusters, with real keys.")
 ]
+CostlyOption = Annotated[
+    bool, typer.Option("--costly", help="Many subscriptions cost more than brokers spend in their loops.")
+]
 
 
 @app.command()
@@ -82,6 +85,7 @@ def run(
     breaks: BreaksOption = 0,
     liars: LiarsOption = 0,
     signed: SignedOption = False,
+    costly: CostlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one seed and judge it; exit code 1 when an invariant is broken."""
@@ -89,7 +93,7 @@ def run(
 
     report = run_seed(
         seed, faults, _load(network), events=events, brokers=brokers, guests=guests, narrow=narrow, breaks=breaks,
-        liars=liars, signed=signed,
+        costly=costly, liars=liars, signed=signed,
     )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
@@ -113,6 +117,7 @@ def soak(
     breaks: BreaksOption = 0,
     liars: LiarsOption = 0,
     signed: SignedOption = False,
+    costly: CostlyOption = False,
     jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -127,7 +132,7 @@ def soak(
     start = first if first is not None else (1 if seeds else int(time.time()))
     reports = soaking.soak(
         start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers,
-        guests=guests, narrow=narrow, breaks=breaks, liars=liars, signed=signed,
+        guests=guests, narrow=narrow, breaks=breaks, costly=costly, liars=liars, signed=signed,
     )  # fmt: skip
     totals: Counter[str] = Counter()
     broken: list[int] = []
@@ -141,6 +146,7 @@ def soak(
             totals["excused"] += len(report.excused)
             totals["joined"] += report.joined
             totals["renewals"] += report.renewals
+            totals["evaluated"] += report.evaluated
             if not report.is_sound:
                 broken.append(report.seed)
                 progress.console.print(f"seed {report.seed}: {_verdict(report)}")
@@ -149,7 +155,8 @@ def soak(
         typer.echo(json.dumps({**totals, "faults": faults, "broken": broken}))
     else:
         counts = ", ".join(
-            f"{name.replace('_', ' ')} {totals[name]:,}" for name in (*TOTALS, "excused", "joined", "renewals")
+            f"{name.replace('_', ' ')} {totals[name]:,}"
+            for name in (*TOTALS, "excused", "joined", "renewals", "evaluated")
         )
         typer.echo(f"{totals['seeds']} seeds, faults {faults}: {len(broken)} broken {broken or ''}\n{counts}")
     if broken:

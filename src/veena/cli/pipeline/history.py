@@ -13,6 +13,7 @@ import typer
 
 from veena.cli.connection import CaOption, UrlOption, UserOption, password_of
 from veena.cli.pipeline.group import JsonOption, MasterOption, MemoryOption, UiPortOption, check_there
+from veena.cli.plain import cell
 from veena.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _show(rows: Iterable[dict[str, Any]], names: tuple[str, ...], as_json: bool)
 
     table = Table(*names)
     for row in rows:
-        table.add_row(*(_text(row.get(name, "")) for name in names))
+        table.add_row(*(cell(_text(row.get(name, ""))) for name in names))
     Console().print(table)
 
 

@@ -112,10 +112,14 @@ class Answer:
     silent: tuple[Unit, ...]
     #: More matched than an answer may hold.
     truncated: bool
+    #: Advertisements on whose documents an XPath costs more than is spent on one: they may match or not.
+    undecided: int = 0
+    #: Rows of the same answer follow in the next one.
+    more: bool = False
 
     @property
     def complete(self) -> bool:
-        return not self.silent and not self.truncated
+        return not self.silent and not self.truncated and not self.undecided
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Literal
 from veena.address import Address, Unit
 from veena.core.boundary.clients import ServiceEffect, ServiceInput, SessionClear, SessionClogged
 from veena.core.boundary.discovery import DiscoveryEffect, DiscoveryInput
+from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.explain import Denied, ExplainEffect, ExplainInput
 from veena.core.boundary.signing import Signing
 from veena.core.boundary.staging import ReleaseStaged, StageEffect
@@ -273,6 +274,7 @@ Input = (
     | StoreFailed
     | LogRead
     | ReadFailed
+    | Evaluated
     | AskToSpeak
     | Granted
     | Merged
@@ -295,6 +297,7 @@ QUIET: tuple[type[Input], ...] = (
     Stored,
     LogRead,
     ReadFailed,
+    Evaluated,
     LinkRoom,
     SessionClogged,
     SessionClear,
@@ -483,6 +486,7 @@ Effect = (
     | Dial
     | Store
     | Read
+    | Evaluate
     | Unreachable
     | Reachable
     | MaySpeak

@@ -11,6 +11,7 @@ from veena.address import DEFAULT_FANOUT, DEFAULT_LEVELS, FANOUTS, MAX_LEVELS, A
 from veena.core.wire.header import DEFAULT_MAX_FRAME
 from veena.core.wire.membership import MAX_THRESHOLD
 from veena.errors import ConfigError, InvalidAddress, LocalProtocolError
+from veena.matching.base.work import EVALUATION_WORK
 
 Network = IPv4Network | IPv6Network
 
@@ -31,6 +32,7 @@ _COUNTS = (
     "max_log_bytes",
     "session_bytes",
     "slow_ns",
+    "evaluation_work",
     "max_broker_constraints",
     "max_unit_constraints",
 )
@@ -170,6 +172,9 @@ class Settings:
     session_bytes: int = 32 << 20
     #: A client that takes nothing of what waits for it for so long does not read: its session is ended.
     slow_ns: int = 5 * SECOND_NS
+    #: What evaluating one constraint on one event may cost in a broker's loop; what costs more is evaluated outside of
+    #: it. A unit is a node that libxml2 visits (`matching.base.work`).
+    evaluation_work: int = EVALUATION_WORK
     #: Distinct constraints that one broker, and each of its units, tells beyond itself: every one is a row at many
     #: others. What would be one more is refused where it is subscribed to (`quota`).
     max_broker_constraints: int = DEFAULT_BROKER_CONSTRAINTS

@@ -38,11 +38,13 @@ from veena.core.boundary.session_id import BROKER_ITSELF, durable_session, is_br
 from veena.core.boundary.stored import DOUBTFUL, STANDBY, Disk, LastHad, Skip
 from veena.core.boundary.tickets import Ledger
 from veena.core.delivery.delivered_runs import HandedRuns
+from veena.core.delivery.held_streams import HeldStreams, SessionSide
 from veena.core.delivery.in_flight import Flight
 from veena.core.delivery.inherited import HadBefore
 from veena.core.delivery.match_cache import Decisions, Receivers
 from veena.core.delivery.session_queue import Outlet
 from veena.core.interest.service import Profiles
+from veena.core.interest.subscriptions import Doubts
 from veena.core.messages.addresses import is_here, place_of
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import ADOPTED, BACKLOG, REDELIVERED, RELIABLE, EventFrame
@@ -88,14 +90,15 @@ class EndStatistics:
     streams: int
 
 
-class EventSide(Protocol):
+class EventSide(SessionSide, Protocol):
     """The composing module (`event_side`), which passes on whatever does not end with a client's session."""
 
     def receive(self, frame: EventFrame, now_ns: int) -> None:
         """Take an event for this broker itself, or for where a client's durable subscriptions are kept."""
 
     def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
-        """Take an event for durable subscriptions (by their sessions); who is handed it at once."""
+        """Take an event for durable subscriptions (by their sessions); who is handed it at once, groups included. One
+        that is marked as doubtful is for those for which nobody has evaluated it yet."""
 
     def must_wait(self, flight: Flight) -> bool:
         """Whether an event that was had is not yet safe elsewhere; if so, its flight is answered for later."""
@@ -117,12 +120,14 @@ class Ends:
         profiles: Profiles,
         decisions: Decisions,
         outlet: Outlet,
+        held: HeldStreams,
         ledger: Ledger,
         effects: list[Effect],
         disk: Disk,
         now_ns: int,
     ) -> None:
         self.outlet = outlet
+        self.held = held
         self._event_side = event_side
         self._host = host
         self._me = 1 << host[-1]
@@ -219,9 +224,10 @@ class Ends:
             sessions = tuple(session for session, _ in receivers)
             for gone, place in self._runs.add(stream, last[0], first, last[1], sessions).items():
                 self._forget(gone, place)
-        if self.outlet.clogged:
-            frames = [like] if burst is None else burst.frames()
-            return self.outlet.withhold_plain(frames, receivers, origin or bytes(self._host), now_ns)
+        if self.outlet.clogged or self.held.sessions:
+            frames, origin = [like] if burst is None else burst.frames(), origin or bytes(self._host)
+            receivers = self.held.hold_plain(frames, stream, receivers, origin, now_ns)
+            return self.outlet.withhold_plain(frames, receivers, origin, now_ns)
         return receivers
 
     def deliver(self, flight: Flight, now_ns: int) -> Outcome:
@@ -245,7 +251,7 @@ class Ends:
         stream, place = (publisher, frame.incarnation, frame.lane_number), (frame.timestamp, frame.sequence)
         is_backlog = bool(frame.flags & BACKLOG or flight.late & self._me)
         if not self._is_new(stream, place):
-            return self._deliver_again(flight, stream, place, receivers, is_backlog, now_ns)
+            return self._deliver_again(flight, stream, place, receivers, decision.doubts, is_backlog, now_ns)
         if self._gather_until_ns is not None and frame.reliable:
             self._gathered.append(flight)
             if len(self._gathered) >= MAX_GATHERED:
@@ -265,7 +271,7 @@ class Ends:
             if self._records.is_on:
                 self._records.note(frame, What.HAD, now_ns)
         else:
-            self._hand_over(flight, frame, stream, place, receivers, now_ns)
+            self._hand_over(flight, frame, stream, place, receivers, decision.doubts, now_ns)
         if not frame.reliable:
             return Outcome.HAD
         self._waiting.append(flight)
@@ -277,6 +283,7 @@ class Ends:
         stream: Stream,
         place: Place,
         receivers: dict[int, list[int]],
+        doubts: Doubts,
         is_backlog: bool,
         now_ns: int,
     ) -> Outcome:
@@ -295,7 +302,7 @@ class Ends:
             self._remember(stream, place, ())
             copy = frame.late_copy()
             copy.flags |= mark
-            self._hand_over(flight, copy, stream, place, receivers, now_ns)
+            self._hand_over(flight, copy, stream, place, receivers, doubts, now_ns)
             self._unsaved.setdefault(stream, self._sure(stream, self._had[stream]))
             self._waiting.append(flight)
             return Outcome.WAITS
@@ -323,7 +330,7 @@ class Ends:
         self._late += 1
         self._remember(stream, place, ())
         before = self._delivered
-        self._hand_over(flight, frame.late_copy(), stream, place, receivers, now_ns)
+        self._hand_over(flight, frame.late_copy(), stream, place, receivers, decision.doubts, now_ns)
         return self._delivered > before
 
     def _is_new(self, stream: Stream, place: Place) -> bool:
@@ -381,6 +388,7 @@ class Ends:
         stream: Stream,
         place: Place,
         receivers: dict[int, list[int]],
+        doubts: Doubts,
         now_ns: int,
     ) -> None:
         """Hand an event to those of its receivers who have not had it, under this id or its first."""
@@ -418,10 +426,12 @@ class Ends:
                 del self._retold[next(iter(self._retold))]
         self._delivered += len(fresh)
         origin = frame.origin_address or self._host
+        doubts = {session: doubts[session] for session in fresh if session in doubts} if doubts else doubts
         for session, subscriptions in fresh.items():
-            self._profiles.observe(session, tuple(subscriptions), origin)
+            certain = subscriptions if session not in doubts else _without(subscriptions, doubts[session])
+            self._profiles.observe(session, tuple(certain), origin)
         if is_brokers(next(iter(fresh))):
-            fresh = self._inward(frame, fresh, now_ns)
+            fresh, doubts = self._inward(frame, fresh, doubts, now_ns)
             if not fresh:
                 return
         for mark, those in self.before.by_mark(fresh, ids).items() if has_heirs else ((0, fresh),):
@@ -429,19 +439,47 @@ class Ends:
             if mark & ~frame.flags:
                 marked = frame.late_copy()
                 marked.flags |= mark
-            left = self.outlet.withhold(flight, marked, those, now_ns) if self.outlet.clogged else those
-            if left:
-                self._effects.append(Deliver(marked, tuple((s, tuple(found)) for s, found in left.items())))
+            self._give_out(flight, marked, stream, those, doubts, now_ns)
 
-    def _inward(self, frame: EventFrame, fresh: dict[int, list[int]], now_ns: int) -> dict[int, list[int]]:
-        """Take what is for this broker itself and for durable subscriptions; who else is handed it now."""
+    def _give_out(
+        self,
+        flight: Flight,
+        frame: EventFrame,
+        stream: Stream,
+        receivers: dict[int, list[int]],
+        doubts: Doubts,
+        now_ns: int,
+    ) -> None:
+        """Hand an event to sessions, except to those that have to be evaluated first, or that do not read."""
+        if doubts or self.held.sessions:
+            receivers = self.held.hold(frame, stream, flight.deadline_ns, receivers, doubts, now_ns)
+        for group in [session for session in receivers if is_brokers(session)]:
+            self._event_side.group_event(group, frame, now_ns)
+            receivers = {session: found for session, found in receivers.items() if session != group}
+        left = self.outlet.withhold(flight, frame, receivers, now_ns) if self.outlet.clogged else receivers
+        if left:
+            self._effects.append(Deliver(frame, tuple((s, tuple(found)) for s, found in left.items())))
+
+    def _inward(
+        self, frame: EventFrame, fresh: dict[int, list[int]], doubts: Doubts, now_ns: int
+    ) -> tuple[dict[int, list[int]], Doubts]:
+        """Take what is for this broker itself and for durable subscriptions; who else is handed it now, and who of them
+        is in doubt about it."""
         if any(is_brokers(session) and not subscriptions for session, subscriptions in fresh.items()):
             self._event_side.receive(frame, now_ns)
-        durable = [session for session, subscriptions in fresh.items() if is_brokers(session) and subscriptions]
+        kept = [session for session, subscriptions in fresh.items() if is_brokers(session) and subscriptions]
         handed = {session: subscriptions for session, subscriptions in fresh.items() if is_clients(session)}
-        for session, subscription in self._event_side.keep(frame, durable, now_ns) if durable else ():
+        certain = [session for session in kept if session not in doubts]
+        for session, subscription in self._event_side.keep(frame, certain, now_ns) if certain else ():
             handed[session] = [*handed.get(session, ()), subscription]
-        return handed
+        if not doubts:
+            return handed, doubts
+        doubtful = [session for session in kept if session in doubts]
+        doubts = {session: numbers for session, numbers in doubts.items() if is_clients(session)}
+        for session, subscription in self._event_side.keep(frame.doubtful_copy(), doubtful, now_ns) if doubtful else ():
+            handed[session] = [*handed.get(session, ()), subscription]
+            doubts[session] = (*doubts.get(session, ()), subscription)
+        return handed, doubts
 
     def was_handed(self, first: tuple[Stream, Place], session: int) -> bool:
         """Whether a session got an event lately, by the id that it had first."""
@@ -522,3 +560,7 @@ class Ends:
         assert self._had.keys() == self._heard_ns.keys()
         assert len(self._recent) <= MAX_RECENT
         assert 0 <= self._receivers <= MAX_RECEIVERS
+
+
+def _without(numbers: list[int], doubtful: tuple[int, ...]) -> list[int]:
+    return [number for number in numbers if number not in doubtful]

@@ -1,8 +1,9 @@
 """The short way of events that are plain: alike, published here, for clients of this broker and for nobody else.
 
 What makes the long way long is what may be the matter with an event: other units want it, it is kept for somebody, it
-was published before under another id, a client says that it has had it, records are made of it, its time is over. Where
-none of that is so, a burst (`wire.burst`) is handed over by one decision. Both ways do the same to everybody.
+was published before under another id, a client says that it has had it, a subscription is not evaluated yet, records
+are made of it, its time is over. Where none of that is so, a burst (`wire.burst`) is handed over by one decision. Both
+ways do the same to everybody.
 
 The invariant: whatever is asked here changes nothing until `hand_over`.
 """
@@ -33,8 +34,8 @@ class PlainWay:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether something waits for clients that do not read."""
-        return bool(self._ends.outlet.clogged)
+        """Whether something waits for clients that do not read, or for an evaluation."""
+        return bool(self._ends.outlet.clogged or self._ends.held.sessions)
 
     def state(self, now_ns: int) -> tuple[object, ...]:
         """Something that is the same as long as later best-effort events that are alike have the same receivers."""
@@ -60,7 +61,7 @@ class PlainWay:
         if self._decisions.wanted(decision, self._host, now_ns):
             return None
         receivers = self._decisions.sessions(decision, self._host)
-        if receivers and not self._ends.is_plain(stream, like, first, receivers):
+        if receivers and (decision.doubts or not self._ends.is_plain(stream, like, first, receivers)):
             return None
         return receivers
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from veena.address import Address, Unit
 from veena.core.interest.constraint import OLD_NS
 from veena.core.interest.interest_map import InterestMap
-from veena.core.interest.subscriptions import Clients
+from veena.core.interest.subscriptions import Clients, Doubts
 from veena.core.wire.event import BACKLOG, PRIORITY_MASK, EventFrame
 from veena.core.wire.section import TIME_OFFSET, TIME_SIZE
 from veena.errors import InvalidEvent
@@ -44,13 +44,15 @@ _Key = tuple[bytes, bytes, int, bytes]
 class Decision:
     """Who an event is for, found when it is asked for. Treat it as read-only."""
 
-    __slots__ = ("_document", "_event", "_fault", "_receivers", "_sessions", "has_original", "to", "wanted")
+    __slots__ = ("_document", "_event", "_fault", "_receivers", "_sessions", "doubts", "has_original", "to", "wanted")
 
     def __init__(self, event: Event, has_original: bool) -> None:
         self._event: Event | None = event
         #: The units around; -1 before it is known.
         self.wanted = -1
         self._receivers: dict[int, list[int]] | None = None
+        #: Of the receivers' subscriptions, those that nobody has evaluated yet; known with the receivers.
+        self.doubts: Doubts = {}
         self._sessions: Receivers | None = None
         #: XML that nobody has looked at yet, and what was found wrong in it.
         self._document = event.xml
@@ -138,10 +140,10 @@ class Decisions:
         return abs(now_ns - frame.section.timestamp_ns) >= OLD_NS
 
     def receivers(self, decision: Decision, origin: Address) -> dict[int, list[int]]:
-        """The sessions here that it is for, with their subscriptions."""
+        """The sessions here that it is for, or may be for (`Decision.doubts`), with their subscriptions."""
         if decision._receivers is None:
             assert decision._event is not None
-            decision._receivers = self._clients.matching(decision._event, origin)
+            decision._receivers, decision.doubts = self._clients.judge(decision._event, origin)
             if decision.wanted >= 0:
                 decision._event = None
         return decision._receivers

@@ -146,9 +146,18 @@ class Outlet:
         for tell in self.on_clear:
             tell(session, now_ns)
 
+    def hand(
+        self, session: int, frame: EventFrame, deadline_ns: int | None, found: tuple[int, ...], now_ns: int
+    ) -> None:
+        """Hand an event to one session, or let it wait if that is clogged."""
+        if session in self.clogged:
+            self._put(session, compact(frame), deadline_ns, found, now_ns)
+        else:
+            self._effects.append(Deliver(frame, ((session, found),)))
+
     def withhold(self, flight: Flight, frame: EventFrame, receivers: Receivers, now_ns: int) -> Receivers:
         """Let an event wait for those that are clogged; the others."""
-        frame = _compact(frame)
+        frame = compact(frame)
         for session in [session for session in receivers if session in self.clogged]:
             self._put(session, frame, flight.deadline_ns, tuple(receivers[session]), now_ns)
         return {session: found for session, found in receivers.items() if session not in self.clogged}
@@ -159,7 +168,7 @@ class Outlet:
         if not clogged:
             return receivers
         for each in frames:
-            frame = _compact(each.copy(each.to_serve, each.served, each.ttl_ms))
+            frame = compact(each.copy(each.to_serve, each.served, each.ttl_ms))
             frame.origin = origin
             deadline_ns = None if frame.ttl_ms == NO_TTL else now_ns + frame.ttl_ms * MILLISECOND_NS
             for session, found in clogged:
@@ -242,7 +251,7 @@ class Outlet:
             assert queue.lanes.bytes <= self._max_bytes
 
 
-def _compact(frame: EventFrame) -> EventFrame:
+def compact(frame: EventFrame) -> EventFrame:
     """The same event in bytes of its own: a view would keep alive the whole read that it came with."""
     tail = frame.tail
     if isinstance(tail, memoryview):

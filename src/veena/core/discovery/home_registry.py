@@ -24,12 +24,13 @@ to be noticed by somebody).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
+from veena.core.boundary.user_shares import user_of_client
 from veena.core.discovery.advertisement import (
     KEPT_LEASE_MS,
     AdvertId,
@@ -71,6 +72,9 @@ class OwnShelf:
         #: How long each stays without its client.
         self._leases_ns: dict[AdvertId, int] = {}
         self._of_client: dict[str, dict[AdvertId, None]] = {}
+        #: The user of each, and how many each user has.
+        self._users: dict[AdvertId, str] = {}
+        self._of_user: Counter[str] = Counter()
         #: When an advertisement without a client ends; one whose client came back is in here no more.
         self._ends_ns: dict[AdvertId, int] = {}
         self._queue: list[tuple[int, AdvertId]] = []
@@ -83,9 +87,17 @@ class OwnShelf:
     def versions(self) -> tuple[int, ...]:
         return tuple(self._versions)
 
-    def put(self, advert: Advertisement, lease_s: float) -> Advertisement | None:
-        """Place or replace an advertisement; the one before."""
+    def put(
+        self, advert: Advertisement, lease_s: float, user: str = "", most: int = MAX_ON_SHELF
+    ) -> Advertisement | None:
+        """Place or replace an advertisement of a user who may have so many; the one before."""
         key = id_of(advert)
+        if self._users.get(key) != user and self._of_user[user] >= most:
+            reason = (
+                f"user {user!r} has {self._of_user[user]} advertisements here, of at most {most}: withdraw some, or ask"
+                " for a larger limit `offers`"
+            )
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         owned = self._of_client.get(advert.client, {})
         if key not in owned and len(owned) >= MAX_OF_CLIENT:
             reason = f"{advert.client} has {MAX_OF_CLIENT} advertisements here: withdraw some"
@@ -94,6 +106,7 @@ class OwnShelf:
             reason = f"this broker has {MAX_ON_SHELF} advertisements: try another one"
             raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         self._of_client.setdefault(advert.client, {})[key] = None
+        self._give_to(key, user)
         self._withdrawn.pop(key, None)
         before = self._adverts.pop(key, None)
         self._count(advert.scope)
@@ -104,6 +117,17 @@ class OwnShelf:
         self._ends_ns.pop(key, None)
         return None if before is None else before[1]
 
+    def _give_to(self, key: AdvertId, user: str | None) -> None:
+        """An advertisement is this user's from now on; None: nobody's."""
+        before = self._users.pop(key, None)
+        if before is not None:
+            self._of_user[before] -= 1
+            if not self._of_user[before]:
+                del self._of_user[before]
+        if user is not None:
+            self._users[key] = user
+            self._of_user[user] += 1
+
     def remove(self, key: AdvertId) -> Advertisement | None:
         """Take an advertisement off; what it was."""
         found = self._adverts.pop(key, None)
@@ -111,6 +135,7 @@ class OwnShelf:
             return None
         owned = self._of_client[key[0]]
         del owned[key], self._leases_ns[key]
+        self._give_to(key, None)
         if not owned:
             del self._of_client[key[0]]
         self._ends_ns.pop(key, None)
@@ -146,6 +171,7 @@ class OwnShelf:
             return advert
         advert = replace(advert, is_orphan=True)
         self._of_client.setdefault(advert.client, {})[key] = None
+        self._give_to(key, user_of_client(advert.client))
         self._adverts[key] = (self.latest, advert)
         self._leases_ns[key] = advert.lease_ms * MILLISECOND_NS
         self._ends_ns[key] = end_ns
@@ -255,6 +281,7 @@ class OwnShelf:
         numbers = [number for number, _ in self._adverts.values()]
         assert numbers == sorted(numbers) and all(number <= self.latest for number in numbers)
         assert len(self._adverts) == len(self._leases_ns) == sum(map(len, self._of_client.values()))
+        assert self._users.keys() == self._adverts.keys() and self._of_user == Counter(self._users.values())
         assert all(key in self._adverts for key in self._ends_ns)
         assert not any(key in self._adverts for key in self._withdrawn) and len(self._withdrawn) <= MAX_WITHDRAWN
         assert len(self._removals) <= MAX_REMOVALS and max(self._versions) <= self.latest

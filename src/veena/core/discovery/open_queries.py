@@ -8,28 +8,36 @@ controllers hold it. No part lies outside the realm, and a way to a unit never l
 broker outside the realm sees the query (DSC-03).
 
 Answers come straight here. What has not come by the deadline is named; a unit that is known but out of reach is named
-without being asked.
+without being asked. A long answer is told in pieces, so that no step of the broker does all of it.
 
-The invariant: an open query waits for at least one part, and for no longer than its deadline.
+The invariant: an open query waits for at least one part, and for no longer than its deadline; or it is being told.
 Rejected: asking one controller that asks the others (answers would make the way twice, and a silent one could not be
 told from a slow one).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from veena.address import Address, Unit, contains
 from veena.core.boundary.discovery import Answer
 from veena.core.boundary.settings import MILLISECOND_NS
+from veena.core.boundary.user_shares import Tally
+from veena.core.discovery.gathering import Gathering
 from veena.core.discovery.query import AdvertQuery
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.discovery import Found, FoundRow, QueryPart
-from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError
+from veena.errors import LocalProtocolError, RemoteProtocolError
 
-#: Queries that wait for answers: of one session, and of all.
-MAX_OPEN_OF_SESSION = 64
+#: Queries that wait for answers, or whose answers are being told: of one user, and of all.
+MAX_OPEN_OF_USER = 64
 MAX_OPEN = 1024
+#: Rows, and bytes of them, that are told at once, and the pause before the next ones.
+PIECE = 1024
+PIECE_BYTES = 512 << 10
+PAUSE_NS = 4 * MILLISECOND_NS
 #: What one answer may hold, and all that are being put together: beyond it rows are dropped and the answer says so.
 MAX_ANSWER_BYTES = 16 << 20
 MAX_GATHERED_BYTES = 256 << 20
@@ -41,15 +49,20 @@ class _Open:
 
     session: int
     number: int
+    user: str
     query: AdvertQuery
     until_ns: int
+    found: Gathering
     #: Units that have not answered, each with the pages that came.
     pending: dict[Unit, dict[int, Found]] = field(default_factory=dict)
-    rows: list[FoundRow] = field(default_factory=list)
     silent: dict[Unit, None] = field(default_factory=dict)
     matched: int = 0
+    undecided: int = 0
     bytes: int = 0
     truncated: bool = False
+    #: The rows that are not told yet, once they are being told, and when the next ones are.
+    rows: Iterator[FoundRow] | None = None
+    tell_ns: int = 0
 
 
 def parts_of(network: NetworkMap, realm: int, others: list[Unit]) -> list[QueryPart]:
@@ -75,24 +88,39 @@ class Questions:
     def __init__(self, network: NetworkMap) -> None:
         self._map = network
         self._open: dict[int, _Open] = {}
+        self._of_user = Tally(MAX_OPEN, MAX_OPEN_OF_USER)
         self._last = 0
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, session: int, number: int, query: AdvertQuery, deadline_ms: int, now_ns: int) -> int:
+    def open(self, session: int, number: int, user: str, query: AdvertQuery, deadline_ms: int, now_ns: int) -> int:
         """Begin a query; the number that its frames carry."""
-        mine = [each for each in self._open.values() if each.session == session]
-        if any(each.number == number for each in mine):
+        if any(each.session == session and each.number == number for each in self._open.values()):
             raise LocalProtocolError(f"query {number} is open already: give each query a number of its own")
-        if len(mine) >= MAX_OPEN_OF_SESSION or len(self._open) >= MAX_OPEN:
-            reason = f"too many open queries ({len(mine)} of this session): wait for their answers"
-            is_own = len(mine) >= MAX_OPEN_OF_SESSION
-            raise LocalProtocolError(reason, code=RefusalCode.LIMIT if is_own else RefusalCode.BUSY)
+        self._of_user.admit(user, f"query {number}")
+        self._of_user.add(user)
         self._last += 1
-        self._open[self._last] = _Open(session, number, query, now_ns + deadline_ms * MILLISECOND_NS)
+        until_ns = now_ns + deadline_ms * MILLISECOND_NS
+        self._open[self._last] = _Open(session, number, user, query, until_ns, Gathering(query))
         return self._last
+
+    def _close(self, asked: int) -> _Open:
+        found = self._open.pop(asked)
+        self._of_user.add(found.user, -1)
+        self._bytes -= found.bytes
+        return found
+
+    def user(self, asked: int) -> str:
+        """Whose query this is."""
+        found = self._open.get(asked)
+        return "" if found is None else found.user
+
+    def waits(self, asked: int, unit: Unit) -> bool:
+        """Whether the answer of this unit is still waited for."""
+        found = self._open.get(asked)
+        return found is not None and unit in found.pending
 
     def await_part(self, asked: int, unit: Unit) -> None:
         self._open[asked].pending[unit] = {}
@@ -131,10 +159,11 @@ class Questions:
         else:
             found.bytes += size
             self._bytes += size
-            found.rows += frame.rows
+            found.found.add_all(frame.rows)
         if len(pages) == frame.pages:
             del found.pending[frame.unit]
             found.matched += frame.matched
+            found.undecided += frame.undecided
             found.silent.update(dict.fromkeys(frame.silent))
             sent = sum(len(page.rows) for page in pages.values())
             limit = frame.matched if found.query.limit is None else min(found.query.limit, frame.matched)
@@ -142,30 +171,59 @@ class Questions:
 
     def close_session(self, session: int) -> None:
         for asked in [asked for asked, each in self._open.items() if each.session == session]:
-            self._bytes -= self._open.pop(asked).bytes
+            self._close(asked)
 
     def answers(self, now_ns: int) -> list[Answer]:
-        """The queries that are answered, or whose time is over."""
-        done = [asked for asked, each in self._open.items() if not each.pending or now_ns >= each.until_ns]
-        return [self._answer(self._open.pop(asked)) for asked in done]
+        """The queries that are answered, or whose time is over: all of each, or the next piece of a long answer."""
+        answers: list[Answer] = []
+        room, size = PIECE, PIECE_BYTES
+        for asked, each in list(self._open.items()):
+            if now_ns < each.tell_ns or (each.pending and now_ns < each.until_ns and each.rows is None):
+                continue
+            if room <= 0 or size <= 0:
+                each.tell_ns = now_ns + PAUSE_NS
+                continue
+            rows = self._piece(each, room, size)
+            room, size = room - len(rows), size - sum(map(row_weight, rows))
+            answers.append(self._answer(each, rows, is_last=room > 0 and size > 0))
+            if answers[-1].more:
+                each.tell_ns = now_ns + PAUSE_NS
+            else:
+                self._close(asked)
+        return answers
 
-    def _answer(self, found: _Open) -> Answer:
-        self._bytes -= found.bytes
-        rows = found.query.merge(found.rows)
+    def _piece(self, found: _Open, room: int, size: int) -> list[FoundRow]:
+        """The next rows of an answer."""
+        if found.rows is None:
+            found.silent.update(dict.fromkeys(found.pending))
+            found.pending.clear()
+            found.rows = found.found.in_order()
+        rows: list[FoundRow] = []
+        for row in islice(found.rows, room):
+            rows.append(row)
+            size -= row_weight(row)
+            if size <= 0:
+                break
+        return rows
+
+    def _answer(self, found: _Open, rows: list[FoundRow], is_last: bool) -> Answer:
         is_all = found.query.limit is None and not found.truncated
         return Answer(
             found.session,
             found.number,
             found.query.columns,
             tuple(found.query.found(row) for row in rows),
-            len(rows) if is_all else found.matched,
-            tuple(sorted([*found.silent, *found.pending])),
+            found.found.count if is_all else found.matched,
+            tuple(sorted(found.silent)),
             found.truncated,
+            found.undecided,
+            more=not is_last,
         )
 
     def next_wakeup(self) -> int | None:
-        return min((each.until_ns for each in self._open.values()), default=None)
+        return min((each.until_ns if each.rows is None else each.tell_ns for each in self._open.values()), default=None)
 
     def check(self) -> None:
         assert self._bytes == sum(each.bytes for each in self._open.values())
-        assert all(each.pending for each in self._open.values()), "what is answered is told"
+        assert self._of_user.count == len(self._open)
+        assert all(each.pending or each.tell_ns for each in self._open.values()), "what is answered is told"

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -31,13 +32,15 @@ from veena.core.discovery.advertisement import BUILT_IN, Properties, columns_of,
 from veena.core.discovery.index import AdvertIndex, Sources, sql_sources, xpath_sources
 from veena.core.wire.discovery import MAX_COLUMNS, MAX_QUERY, Advertisement, FoundRow
 from veena.core.wire.header import DECODE_ERRORS
-from veena.errors import InvalidConstraint, RemoteProtocolError
+from veena.errors import InvalidConstraint, InvalidEvent, RemoteProtocolError
+from veena.matching.base.work import EVENT_WORK, Meter
 from veena.matching.condition.closures import compile_condition
 from veena.matching.condition.constraint_parser import parse_constraint
 from veena.matching.condition.lexer import MAX_NUMBER_LENGTH
 from veena.matching.condition.normal_form import normal_form
 from veena.matching.condition.selector_parser import SELECTOR_LEXICON, parse_selector
 from veena.matching.condition.tree import ALWAYS, Condition, attribute_names
+from veena.matching.xpath.document import parse_document
 from veena.matching.xpath.engine import compile_xpath
 from veena.matching.xpath.syntax import parse
 from veena.matching.xpath.template import bind_text, read_constraint
@@ -46,6 +49,11 @@ from veena.matching.xpath.template import bind_text, read_constraint
 TABLE = "ADVERTS"
 RESERVED = ("SELECT", "FROM", "WHERE", "ORDER", "BY", "LIMIT", "ASC", "DESC")
 EVERYTHING = ("*",)
+
+#: What looking at one advertisement costs whatever is asked, in the units of `matching.base.work`.
+LOOK_WORK = 200
+#: Characters of a document that are read in the time of one unit; and bytes of properties.
+READ_A_UNIT = 2
 
 _encoder = msgspec.msgpack.Encoder(order="sorted")
 _columns = msgspec.msgpack.Decoder(tuple[bool | int | float | str | None, ...])
@@ -83,6 +91,8 @@ class AdvertQuery:
         if len(text) > MAX_QUERY:
             raise InvalidConstraint(text, MAX_QUERY, f"a query has at most {MAX_QUERY} characters")
         self.full = full
+        #: Characters of a condition, and how many of its terms go through whole texts.
+        self._length, self._likes = len(text), text.upper().count("LIKE")
         self.columns: tuple[str, ...] = EVERYTHING
         self.order: tuple[tuple[str, bool], ...] = ()
         self.limit: int | None = None
@@ -112,6 +122,25 @@ class AdvertQuery:
             return self._check(self._columns_of(advert, home))
         return bool(advert.xml) and self._xpath.matches(document_of(advert))
 
+    def judge(self, advert: Advertisement, home: Address) -> tuple[bool | None, int]:
+        """Whether an advertisement matches, and about how much work that was; None where an XPath would cost more on
+        its document than may be spent on one."""
+        if self._is_sql:
+            size = len(advert.properties)
+            work = LOOK_WORK + self._length + size // READ_A_UNIT * (1 + self._likes)
+            return self._check(self._columns_of(advert, home)), work
+        work = LOOK_WORK + len(advert.xml) // READ_A_UNIT
+        if not advert.xml:
+            return False, work
+        try:
+            root = parse_document(document_of(advert))
+        except InvalidEvent:
+            return False, work
+        meter = Meter(EVENT_WORK)
+        meter.begin()
+        matched, undecided = self._xpath.match_within(root, len(advert.xml), meter)
+        return (None if undecided else bool(matched)), work + meter.spent
+
     def _columns_of(self, advert: Advertisement, home: Address) -> Properties:
         return columns_of(advert, home) if self._sees_built_in else read_properties(advert.properties)
 
@@ -138,11 +167,18 @@ class AdvertQuery:
             known = latest.get((row.client, row.name))
             if known is None or (known.stamp, known.home) < (row.stamp, row.home):
                 latest[row.client, row.name] = row
-        merged = [latest[each] for each in sorted(latest)]
-        keys = {(row.client, row.name): _columns.decode(row.keys) for row in merged} if self.order else {}
-        for at in range(len(self.order) - 1, -1, -1):
-            merged.sort(key=lambda row: _rank(keys[row.client, row.name][at]), reverse=self.order[at][1])
-        return merged if self.limit is None else merged[: self.limit]
+        return sorted(latest.values(), key=self.place)[: self.limit]
+
+    def place(self, row: FoundRow) -> tuple[Any, ...]:
+        """Where a row stands among others, as a key to sort by."""
+        if not self.order:
+            return row.client, row.name
+        keys = _columns.decode(row.keys)
+        ranks = (
+            _Falling(_rank(key)) if is_descending else _rank(key)
+            for key, (_, is_descending) in zip(keys, self.order, strict=True)
+        )
+        return (*ranks, row.client, row.name)
 
     def check(self, row: FoundRow) -> None:
         """Raise RemoteProtocolError unless the row answers this query."""
@@ -164,6 +200,23 @@ class AdvertQuery:
             return FoundAdvert(row.client, row.name, row.home, values=values)
         xml = (row.xml.decode() if row.is_text else row.xml) if row.xml else None
         return FoundAdvert(row.client, row.name, row.home, properties=read_properties(row.values), xml=xml)
+
+
+class _Falling:
+    """A key whose order is turned round."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: tuple[int, Scalar]) -> None:
+        self._key = key
+
+    def __lt__(self, other: _Falling) -> bool:
+        return other._key < self._key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Falling) and other._key == self._key
+
+    __hash__ = None  # type: ignore[assignment]  # a key to compare by
 
 
 def _rank(value: Scalar | None) -> tuple[int, Scalar]:

@@ -20,8 +20,9 @@ A frame that breaks the rules is the fault of its origin, which may be far away:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -36,16 +37,19 @@ from veena.core.boundary.discovery import (
     Withdraw,
 )
 from veena.core.boundary.inputs_effects import ClientDown, ClientUp, Effect, Input
-from veena.core.boundary.settings import Settings
+from veena.core.boundary.settings import MILLISECOND_NS, Settings
 from veena.core.boundary.stored import Disk
 from veena.core.boundary.tickets import Ledger
+from veena.core.boundary.user_shares import UserTable
 from veena.core.discovery.advertisement import id_of, make_advert
 from veena.core.discovery.controller import Office
+from veena.core.discovery.gathering import Gathering
 from veena.core.discovery.home_registry import OwnShelf
 from veena.core.discovery.open_queries import Questions, parts_of, row_weight
 from veena.core.discovery.orphaned import Estate
 from veena.core.discovery.persistence import AdvertKeeper
-from veena.core.discovery.query import AdvertQuery, Choice
+from veena.core.discovery.query import LOOK_WORK, AdvertQuery, Choice
+from veena.core.discovery.searches import Search, Searches
 from veena.core.discovery.store import AdvertStore
 from veena.core.interest.service import Profiles
 from veena.core.membership.service import Reception
@@ -73,6 +77,9 @@ from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolEr
 #: A frame that looks for a controller is passed on so often: once a level on the way down, and once more where two maps
 #: disagree.
 MAX_RELAYS = 9
+#: What reading a character of a query costs, and sorting and sending a row, in the units of `matching.base.work`.
+PARSE_WORK = 30
+ROW_WORK = 400
 
 Handler = Callable[..., None]
 
@@ -102,14 +109,16 @@ class Discovery:
         profiles: Profiles,
         reception: Reception,
         ledger: Ledger,
-        disk: Disk,
         effects: list[Effect],
+        disk: Disk,
+        users: UserTable,
         now_ns: int,
     ) -> None:
         network = self._map = reception.map
         self._profiles = profiles
         self._courier = reception.courier
         self._effects = effects
+        self._users = users
         self.store = AdvertStore()
         self.shelf = OwnShelf(network.levels, first_number(reception.identity.incarnation))
         self.estate = Estate(self.store)
@@ -119,6 +128,9 @@ class Discovery:
         self._questions = Questions(network)
         self._clients: dict[int, str] = {}
         self._answered = 0
+        self._searches = Searches()
+        #: The query that was read last, and what it was read from.
+        self._last_read: tuple[Any, AdvertQuery] = (None, AdvertQuery(True, "SELECT * FROM adverts", {}, False))
         self._inputs: dict[type[Input], Handler] = {
             Advertise: self._advertise,
             Withdraw: self._withdraw,
@@ -183,7 +195,8 @@ class Discovery:
     def _advertise(self, given: Advertise, now_ns: int) -> None:
         self._keeper.check_room()
         advert = make_advert(given, self._clients[given.session], self._map.levels, now_ns)
-        self.shelf.put(advert, given.lease_s)
+        user = self._users.of(given.session, advert.client)
+        self.shelf.put(advert, given.lease_s, user, self._users.share(user).offers)
         self.store.put(self._map.host, advert)
         self.office.own_changed(now_ns)
         self._keeper.replies.tell(Advertised(given.session, given.name))
@@ -219,7 +232,8 @@ class Discovery:
         is_sql, is_constraint = given.language != "xpath", given.language == "constraint"
         choice = Choice(given.columns, given.limit) if is_constraint else None
         query = AdvertQuery(is_sql, given.text, given.namespaces, given.full, choice)
-        asked = self._questions.open(given.session, given.number, query, given.deadline_ms, now_ns)
+        user = self._users.of(given.session, self._clients[given.session])
+        asked = self._questions.open(given.session, given.number, user, query, given.deadline_ms, now_ns)
         others = self._profiles.leases.siblings(self._map.levels - 1)
         parts = parts_of(self._map, given.realm, others)
         for part in parts:
@@ -227,7 +241,7 @@ class Discovery:
         namespaces = tuple(sorted(given.namespaces.items()))
         ask = Ask(
             self._map.host, asked, tuple(parts[:1]), is_sql, given.text, namespaces, given.full,
-            is_constraint=is_constraint, columns=given.columns, limit=given.limit,
+            is_constraint=is_constraint, columns=given.columns, limit=given.limit, deadline_ms=given.deadline_ms,
         )  # fmt: skip
         self._pass_on(ask, parts, now_ns)
 
@@ -239,7 +253,7 @@ class Discovery:
             if not contains(part.unit, self._map.host):
                 goal: Unit | None = part.unit if ask.asker == self._map.host else None
             elif level == 0 or (self.office.controls(level) and not self._knows_better(level, ask, now_ns)):
-                self._answer(ask, part, now_ns)
+                self._begin_search(ask, part, now_ns)
                 continue
             else:
                 goal = self.office.nearest(level, goals)
@@ -260,12 +274,26 @@ class Discovery:
 
     # --- answering ---
 
-    def _answer(self, ask: Ask, part: QueryPart, now_ns: int) -> None:
+    def _begin_search(self, ask: Ask, part: QueryPart, now_ns: int) -> None:
+        """Answer a part of a query from what is held here, as soon as a search through it is over."""
+        owner = (ask.asker, self._questions.user(ask.number) if ask.asker == self._map.host else "")
+        if not self._searches.has_room(owner):
+            self._say(ask.asker, Found(ask.number, part.unit, 0, 1, 0, (), (part.unit,)), now_ns)
+            return
+        until_ns = now_ns + ask.deadline_ms * MILLISECOND_NS
+
+        def is_wanted(now_ns: int) -> bool:
+            return now_ns < until_ns and (ask.asker != self._map.host or self._questions.waits(ask.number, part.unit))
+
+        self._searches.begin(owner, self._search(ask, part, now_ns), is_wanted, now_ns)
+
+    def _search(self, ask: Ask, part: QueryPart, now_ns: int) -> Search:
+        """Everything that answers this part, and then the frames that say so."""
         try:
-            choice = Choice(ask.columns, ask.limit) if ask.is_constraint else None
-            query = AdvertQuery(ask.is_sql, ask.text, dict(ask.namespaces), ask.full, choice)
+            query = self._read(ask)
         except InvalidConstraint:
             return  # its broker let it through: the asker sees a silent unit
+        yield PARSE_WORK * len(ask.text)
         levels, level = self._map.levels, self._map.level(part.unit)
         is_settling = level > 0 and self.office.is_settling(level, now_ns)
 
@@ -279,13 +307,44 @@ class Discovery:
             )
 
         self._answered += 1
-        found = self.store.find(query, is_visible)
-        rows = query.merge(query.row(advert, home) for home, advert in found)
-        pages = _paged(rows)
-        silent = tuple(self.office.silent(level, now_ns))
+        found, undecided = Gathering(query), 0
+        numbers = self.store.candidates(query)
+        yield len(numbers)
+        for number in numbers:
+            candidate = self.store.candidate(number, is_visible)
+            if candidate is None:
+                yield LOOK_WORK
+                continue
+            home, advert = candidate
+            is_match, work = query.judge(advert, home)
+            undecided += is_match is None
+            if is_match:
+                found.add(query.row(advert, home))
+            yield work
+        yield from self._tell_found(ask, part, found, undecided, now_ns)
+
+    def _tell_found(self, ask: Ask, part: QueryPart, found: Gathering, undecided: int, now_ns: int) -> Search:
+        """The frames of an answer. How many there are is known with the last of them: they are made first."""
+        silent = tuple(self.office.silent(self._map.level(part.unit), now_ns))
+        pages: list[tuple[FoundRow, ...]] = []
+        for page in _paged(found):
+            pages.append(page)
+            yield ROW_WORK * len(page)
         for number, page in enumerate(pages):
-            frame = Found(ask.number, part.unit, number, len(pages), len(found), tuple(page), silent)
+            frame = Found(
+                ask.number, part.unit, number, len(pages), found.count, page, silent, undecided=undecided
+            )  # fmt: skip
             self._say(ask.asker, frame, now_ns)
+            yield ROW_WORK * len(page)
+
+    def _read(self, ask: Ask) -> AdvertQuery:
+        """The query of a frame; several parts of one are read once."""
+        key = (ask.is_sql, ask.text, ask.namespaces, ask.full, ask.is_constraint, ask.columns, ask.limit)
+        if self._last_read[0] != key:
+            choice = Choice(ask.columns, ask.limit) if ask.is_constraint else None
+            query = AdvertQuery(ask.is_sql, ask.text, dict(ask.namespaces), ask.full, choice)
+            self._last_read = key, query
+        return self._last_read[1]
 
     def _is_credible(self, home: Address, advert: Advertisement, is_settling: bool) -> bool:
         """Whether an advertisement stands, as far as is known here."""
@@ -334,6 +393,7 @@ class Discovery:
 
     def flush(self, now_ns: int) -> None:
         """After each input that was more than events: offices follow the map, answers go out, changes to the disk."""
+        self._searches.new_slice()
         self.office.map_changed(now_ns)
         self._effects += self._questions.answers(now_ns)
         self._keeper.flush(now_ns)
@@ -341,12 +401,13 @@ class Discovery:
     def tick(self, now_ns: int) -> None:
         for gone in self.shelf.expire(now_ns):
             self._withdrawn(gone, None, now_ns)
+        self._searches.tick(now_ns)
         self.store.expire(now_ns)
         self.estate.expire(now_ns)
         self.office.tick(self._profiles.speakers.levels(), now_ns)
 
     def next_wakeup(self) -> int | None:
-        parts = (self.shelf, self.store, self.estate, self.office, self._questions, self._keeper)
+        parts = (self.shelf, self.store, self.estate, self.office, self._questions, self._keeper, self._searches)
         due = [part.next_wakeup() for part in parts]
         return min((time for time in due if time is not None), default=None)
 
@@ -369,20 +430,21 @@ class Discovery:
         self.estate.check()
         self._keeper.check()
         self._questions.check()
+        self._searches.check()
         assert self.store.of(self._map.host) == len(self.shelf), "what is on the own shelf can be found here"
 
 
-def _paged(rows: list[FoundRow]) -> list[list[FoundRow]]:
-    """As few pages as hold these rows, at least one, at most as many as one controller may send."""
-    pages: list[list[FoundRow]] = [[]]
-    size = 0
-    for row in rows:
+def _paged(found: Gathering) -> Iterator[tuple[FoundRow, ...]]:
+    """Pages of these rows, at least one, at most as many as one controller may send."""
+    page: list[FoundRow] = []
+    size, pages = 0, 1
+    for row in found.in_order():
         weight = row_weight(row)
-        if pages[-1] and (size + weight > MAX_PAGE_BYTES or len(pages[-1]) == MAX_PAGE_ITEMS):
-            if len(pages) == MAX_ANSWER_PAGES:
+        if page and (size + weight > MAX_PAGE_BYTES or len(page) == MAX_PAGE_ITEMS):
+            if pages == MAX_ANSWER_PAGES:
                 break
-            pages.append([])
-            size = 0
-        pages[-1].append(row)
+            yield tuple(page)
+            page, size, pages = [], 0, pages + 1
+        page.append(row)
         size += weight
-    return pages
+    yield tuple(page)

@@ -182,18 +182,28 @@ class AdvertStore:
 
     def find(self, query: AdvertQuery, is_visible: Visible) -> list[tuple[Address, Advertisement]]:
         """The advertisements that match, each id once."""
+        found: list[tuple[Address, Advertisement]] = []
+        for number in self.candidates(query):
+            candidate = self.candidate(number, is_visible)
+            if candidate is not None and query.matches(candidate[1], candidate[0]):
+                found.append(candidate)
+        return found
+
+    def candidates(self, query: AdvertQuery) -> list[int]:
+        """Numbers of advertisements among which are all that match."""
         sources = query.sources(self._index)
         numbers: Postings = {}
         for postings in (self._held,) if sources is None else sources:
             numbers.update(dict.fromkeys(postings))
-        found: list[tuple[Address, Advertisement]] = []
-        for number in numbers:
-            home, advert = self._held[number]
-            if self._latest[id_of(advert)][-1] != number or not is_visible(home, advert):
-                continue
-            self.evaluated += 1
-            if query.matches(advert, home):
-                found.append((home, advert))
+        return list(numbers)
+
+    def candidate(self, number: int, is_visible: Visible) -> tuple[Address, Advertisement] | None:
+        """The home and the advertisement of this number, if it is to be compared with a query: it is there (it may be
+        gone since it was named), the latest of its id, and visible."""
+        found = self._held.get(number)
+        if found is None or self._latest[id_of(found[1])][-1] != number or not is_visible(*found):
+            return None
+        self.evaluated += 1
         return found
 
     def check(self) -> None:

@@ -182,13 +182,15 @@ class Charges:
 
     def state_now(self, durable: Durable, session: int, subscription: int) -> SubscriptionState:
         """What a session that reads a subscription is told when that changes."""
+        if durable.rests:
+            return SubscriptionState(session, subscription, durable.missed, RefusalCode.WORK, durable.rests)
         if durable.is_suspended:
             return SubscriptionState(session, subscription, durable.missed, RefusalCode.LIMIT, self.reason(durable))
         return SubscriptionState(session, subscription, durable.missed)
 
     def state(self, durable: Durable, session: int, subscription: int) -> SubscriptionState | None:
         """What it is told when it begins to read; None where there is nothing to tell."""
-        is_told = durable.is_suspended or durable.missed
+        is_told = durable.is_suspended or durable.missed or durable.rests
         return self.state_now(durable, session, subscription) if is_told else None
 
     def _limit(self, account: _Account, owner: str) -> int:

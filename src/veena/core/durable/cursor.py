@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from veena.core.wire.event_id import EventKey, Place, Stream
+from veena.matching.base.verdict import Verdict
 
 #: Events handed over and not acknowledged; more stay in the log.
 WINDOW = 1024
@@ -89,6 +90,10 @@ class Reader:
     #: Of one that waits for its past: the last place of each stream of which it had something under another id.
     originals: dict[Stream, Place] = field(default_factory=dict)
     is_reading: bool = False
+    #: It waits until it is evaluated whether it wants the event at `next`: what stands for that question.
+    question: object | None = None
+    #: What came of the last one: the offset, and the verdict.
+    verdict: tuple[int, Verdict] | None = None
 
     def presents(self, had: Mapping[Stream, Place], skips: frozenset[tuple[Stream, Place]], is_manual: bool) -> None:
         """What it says of itself when it attaches."""

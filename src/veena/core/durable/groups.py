@@ -300,12 +300,11 @@ class Shared(DurableObserver):
         number = self._numbers.get((session, subscription))
         if number is None:
             return False
-        group = self._members[number].group
+        group, data = self._members[number].group, self._codec.encode(frame, 0)
         if group in self._groups:
             self._take_back(self._groups[group], (self._host, number), frame, now_ns)
         else:
-            message = Return(group, number, self._codec.encode(frame, 0))
-            self._post.send(home_id(group), message, now_ns, reliable=frame.reliable)
+            self._post.send(home_id(group), Return(group, number, data), now_ns, reliable=frame.reliable)
         return True
 
     def rights_changed(self, session: int, now_ns: int) -> None:
@@ -356,6 +355,7 @@ class Shared(DurableObserver):
                 group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
         elif len(group.members) < MAX_MEMBERS:
             group.members[member] = _Place(now_ns, message.rights)
+            self._durables.wake(group.durable)
             group.empty_ns = None
             group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
         self._confirm(group, member, now_ns)

@@ -14,6 +14,11 @@ Whether a reader was given the clearance that an event asks for is tested here, 
 out of the past or from a former home. What its owner may not have the subscription passes over. Rights by topic are
 tested by whoever speaks with clients, who says what was denied (`deny`).
 
+Where nobody has evaluated yet whether a subscription wants a kept event (`DOUBTFUL`), that is done when its turn comes:
+here where the loop can afford it, else outside (`delivery.evaluations`), and the reader waits. The mark lies in the log
+and goes along when a subscription moves, so a crash or a move repeats the question and loses nothing. A subscription
+that costs too much *rests*: its cursor stays, until somebody subscribes to it again, perhaps to something cheaper.
+
 The invariant: an event is handed to a reader after every earlier one of the same inbox that he was to get.
 """
 
@@ -26,17 +31,25 @@ from veena.core.boundary.session_id import is_brokers
 from veena.core.boundary.settings import MILLISECOND_NS, READ_BATCH, SECOND_NS
 from veena.core.boundary.stored import Entry, Reached
 from veena.core.boundary.tickets import Ledger, LogReader
+from veena.core.delivery.evaluations import Evaluations
+from veena.core.delivery.held_streams import HeldStreams
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.cursor import Inbox, Reader
 from veena.core.durable.subscription import Durable, DurableObserver, State
-from veena.core.interest.subscriptions import Clients
-from veena.core.journal import Records
+from veena.core.interest.constraint import make_want
+from veena.core.interest.service import Profiles
 from veena.core.wire.event import LATE, NO_TTL, REDELIVERED, EventFrame
 from veena.core.wire.event_id import EventKey, Place, Stream, event_key, first_key, ids_of
-from veena.core.wire.trace_facts import What
+from veena.core.wire.trace_facts import UNSATISFIED, What
+from veena.matching.base.verdict import Verdict
 
 #: Why a subscription passes over an event by itself.
 UNCLEARED = "the client was not given the clearance that the event asks for, or its device cannot use it"
+#: What reading a character of a document costs, in units of `matching.base.work`.
+PARSING_WORK = 1
+#: Readers of one user whose questions are open at once, each with a document; others are read to again when one of
+#: these was answered.
+MAX_ASKED = 16
 #: How often cursors are written: what a crash makes this broker hand over again, with a mark.
 REACHED_NS = SECOND_NS
 
@@ -50,23 +63,32 @@ class Handing:
         log: LogReader,
         effects: list[Effect],
         outlet: Outlet,
-        clients: Clients,
-        records: Records,
+        held: HeldStreams,
+        evaluations: Evaluations,
+        profiles: Profiles,
         observers: list[DurableObserver],
         on_emptied: Callable[[Durable, Inbox], None],
         settle: Callable[[Durable], None],
+        rest: Callable[[Durable, str, int], None],
     ) -> None:
         self._ledger = ledger
         self._log = log
         self._effects = effects
         self._outlet = outlet
-        self._clients = clients
-        self._records = records
+        self._held = held
+        self._evaluations = evaluations
+        self._clients = profiles.clients
+        self._meter = profiles.meter
+        self._records = profiles.records
         self._observers = observers
         #: Called when an inbox is read to its end and will be used no more.
         self._on_emptied = on_emptied
         #: Called when more of a subscription was read (`charges`).
         self._settle = settle
+        #: Called when evaluating a subscription costs too much.
+        self._rest = rest
+        #: By user, readers that wait until fewer questions are open, each for as long as its token counts.
+        self._later: dict[str, dict[object, tuple[Durable, Reader]]] = {}
         self._dirty: dict[int, Durable] = {}
         self._write_at_ns: int | None = None
         #: Subscriptions that wait for their past and were read to since this was looked at last.
@@ -89,6 +111,8 @@ class Handing:
                     found.append(reader)
                 elif handed is not None:
                     self.deliver(reader, handed, now_ns)
+                if reader.question is not None or durable.rests:
+                    reader.next = offset
         return found
 
     def deliver(self, reader: Reader, frame: EventFrame, now_ns: int) -> None:
@@ -105,7 +129,10 @@ class Handing:
             and not reader.is_reading
             and not (durable.state is State.ARRIVING and inbox is durable.live)
             and (inbox.has_room or offset < inbox.front)
+            and reader.question is None
+            and not durable.rests
             and not self._outlet.is_clogged(reader.session)
+            and not self._held.is_held(reader.session)
         )
 
     def _hand(
@@ -119,7 +146,11 @@ class Handing:
         *,
         is_new: bool = False,
     ) -> EventFrame | None:
-        """Hand an entry to a reader unless it has been had; the frame to hand over."""
+        """Hand an entry to a reader unless it has been had; the frame to hand over.
+
+        One that nobody has evaluated yet may have to wait for that: then the reader has a question, or the subscription
+        rests, and this entry is read again afterwards.
+        """
         if inbox.is_acknowledged(offset):
             return None
         key = event_key(frame)
@@ -135,6 +166,18 @@ class Handing:
                 self._records.note(frame, What.DENIED, now_ns, session=reader.session, text=UNCLEARED)
             self._pass_over(durable, inbox, offset, key)
             return None
+        if frame.doubtful:
+            verdict = self._judge(durable, reader, offset, frame, now_ns)
+            if verdict is Verdict.FALSE:
+                if self._records.is_on:
+                    self._records.note(frame, What.DROPPED, now_ns, session=durable.session, text=UNSATISFIED)
+                self._pass_over(durable, inbox, offset, key)
+            elif verdict is Verdict.TOO_MUCH:
+                self._evaluations.suspended += 1
+                self._rest(durable, "evaluating it on its next event takes more work than is spent on any", now_ns)
+            if verdict is not Verdict.TRUE:
+                return None
+            frame = frame.doubtful_copy(is_doubtful=False)
         self.handed += 1
         if durable.is_passing:  # nobody acknowledges what goes with its session
             inbox.pass_over(offset)
@@ -147,6 +190,48 @@ class Handing:
             frame = frame.copy(frame.to_serve, frame.served, frame.ttl_ms)
             frame.flags |= (REDELIVERED if again else 0) | (LATE if is_late else 0)
         return frame
+
+    def _judge(self, durable: Durable, reader: Reader, offset: int, frame: EventFrame, now_ns: int) -> Verdict | None:
+        """Whether a subscription wants an event about which there is doubt; None where that is evaluated now."""
+        known, reader.verdict = reader.verdict, None
+        if known is not None and known[0] == offset:
+            return known[1]
+        document = frame.section.xml
+        if document is None:
+            return Verdict.FALSE
+        meter = self._meter
+        meter.event()
+        if meter.affords(len(document) * PARSING_WORK):
+            matched, undecided = durable.alone().match_within(frame.event(), meter)
+            if not undecided:
+                return Verdict.TRUE if matched else Verdict.FALSE
+        self._ask(durable, reader, offset, document, now_ns)
+        return None
+
+    def _ask(self, durable: Durable, reader: Reader, offset: int, document: str | bytes, now_ns: int) -> None:
+        """Have it evaluated outside of the loop whether a subscription wants the event at an offset."""
+        question = reader.question = object()
+        if self._evaluations.waiting(durable.owner) >= MAX_ASKED:
+            self._later.setdefault(durable.owner, {})[question] = (durable, reader)
+            return
+
+        def then(verdict: Verdict, then_ns: int) -> None:
+            reader.question, reader.verdict = None, (offset, verdict)
+            self.pump(durable)
+
+        want = make_want(durable.engine, durable.constraint, durable.scope)
+        self._evaluations.ask(durable.owner, want, document, then, lambda: reader.question is question, now_ns)
+
+    def go_on(self) -> None:
+        """Fewer evaluations are waited for: read on for some of those who wait for that."""
+        for user, later in list(self._later.items()) if self._later else ():
+            for question in list(later)[: max(0, MAX_ASKED - self._evaluations.waiting(user))]:
+                durable, reader = later.pop(question)
+                if reader.question is question:
+                    reader.question = None
+                    self.pump(durable)
+            if not later:
+                del self._later[user]
 
     def _may_have(self, durable: Durable, session: int, frame: EventFrame) -> bool:
         """Whether a session was given the clearance for an event. What waits for its past is judged by its device too,
@@ -231,6 +316,9 @@ class Handing:
                 handed = None if frame is None else self._hand(durable, inbox, reader, entry.offset, frame, now_ns)
                 if handed is not None:
                     self.deliver(reader, handed, now_ns)
+                if reader.question is not None or durable.rests:
+                    reader.next = entry.offset
+                    return
             if len(entries) < READ_BATCH:
                 reader.next = max(reader.next, until)
                 inbox.front = max(inbox.front, until)

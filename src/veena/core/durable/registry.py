@@ -31,6 +31,8 @@ from veena.core.boundary.session_id import SessionId, brokers_session, durable_n
 from veena.core.boundary.stored import STANDBY, Disk, Entry, Forgotten, Reached
 from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.boundary.user_shares import UserTable, user_of_client
+from veena.core.delivery.evaluations import Evaluations
+from veena.core.delivery.held_streams import HeldStreams
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.charges import Charges
 from veena.core.durable.cursor import Inbox, Reader
@@ -80,6 +82,8 @@ class Durables:
         log: KeepsEvents,
         reader: LogReader,
         outlet: Outlet,
+        held: HeldStreams,
+        evaluations: Evaluations,
         was_handed: Callable[[tuple[Stream, Place], int], bool],
         effects: list[Effect],
         disk: Disk,
@@ -106,8 +110,8 @@ class Durables:
         self._users = users
         self.charges = Charges(users, self._tell_state, self.save)
         self.handing = Handing(
-            ledger, reader, effects, outlet, profiles.clients, profiles.records, self.observers, self._emptied,
-            self.charges.settle,
+            ledger, reader, effects, outlet, held, evaluations, profiles, self.observers, self._emptied,
+            self.charges.settle, self.rest,
         )  # fmt: skip
         self._kept = 0
         entries: dict[int, list[Entry]] = {}
@@ -139,7 +143,7 @@ class Durables:
         name = given.durable or f"~past/{given.session}/{given.subscription}"
         if not 0 < len(name) <= MAX_NAME or not name.isprintable() or (name.startswith(INTERNAL) and not is_passing):
             raise LocalProtocolError(f"durable name {name[:80]!r}: expected 1 to {MAX_NAME} printable characters")
-        if self.is_read(given.session, given.subscription):
+        if self.read_by(given.session, given.subscription) is not None:
             raise LocalProtocolError(f"subscription {given.subscription} of {client_id}: the number is in use")
         version = self._version((client_id, name), version) if is_clients(given.session) else version
         durable = self.here.get((client_id, name))
@@ -152,6 +156,7 @@ class Durables:
             if (durable.engine, durable.constraint, durable.scope) != (given.engine, given.constraint, given.scope):
                 self._replace(durable, given, now_ns)
             durable.version = version
+            self.wake(durable)
         self.save(durable)
         first = durable.inboxes[0]
         reader = Reader(given.session, given.subscription, first.number, first.cursor)
@@ -257,7 +262,7 @@ class Durables:
         durable = self._readers.pop((session, subscription), None)
         if durable is None:
             return False
-        del durable.readers[session, subscription]
+        durable.readers.pop((session, subscription)).question = None
         del self._by_session[session][subscription]
         if not self._by_session[session]:
             del self._by_session[session]
@@ -335,8 +340,7 @@ class Durables:
                 remember(durable.sent_keys, key, None)
                 for each in self.observers:
                     each.on_straggler(durable, frame, now_ns)
-        size = size_of(frame)
-        kept = [durable for durable in kept if self.charges.has_room(durable, size)]
+        kept = [durable for durable in kept if self.charges.has_room(durable, size_of(frame))]
         stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
         # A straggler from a former home may have gone before it.
         overtaken = [
@@ -437,8 +441,23 @@ class Durables:
         durable = self._readers.get((session, subscription))
         return None if durable is None else (durable.engine, durable.constraint, durable.scope)
 
-    def is_read(self, session: int, subscription: int) -> bool:
-        return (session, subscription) in self._readers
+    def read_by(self, session: int, subscription: int) -> Durable | None:
+        """The durable subscription that a session reads under this number."""
+        return self._readers.get((session, subscription))
+
+    def rest(self, durable: Durable, reason: str, now_ns: int) -> None:
+        """Evaluating a subscription costs too much: nothing more is handed over, what is kept stays, who reads it is
+        told."""
+        if durable.rest(reason):
+            self._tell_state(durable)
+
+    def wake(self, durable: Durable) -> None:
+        """What could not be evaluated, or is being, is tried once more."""
+        rested = bool(durable.rests)
+        durable.go_on()
+        if rested:
+            self._tell_state(durable)
+        self.handing.pump(durable)
 
     def named(self, key: Key) -> list[Durable]:
         """A client's subscription of a name as it is here, and as it was when it left, oldest first."""
@@ -481,9 +500,8 @@ class Durables:
         """A client has these for good."""
         durable = self._readers.get((given.session, given.subscription))
         if durable is None:
-            raise LocalProtocolError(
-                f"session {given.session} has no durable subscription {given.subscription} to acknowledge for"
-            )
+            reason = f"session {given.session} has no durable subscription {given.subscription} to acknowledge for"
+            raise LocalProtocolError(reason)
         self.handing.acknowledge(durable, ((each.publisher.encode(), *each[1:]) for each in given.ids), now_ns)
 
     def deny(self, session: int, subscription: int, frame: EventFrame, now_ns: int) -> None:

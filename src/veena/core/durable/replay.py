@@ -38,7 +38,7 @@ from veena.core.interest.constraint import KINDS, create_engine, keyed_want
 from veena.core.messages.addresses import INTERNAL, broker_id, everybody_id
 from veena.core.messages.kinds import Past, PastEnd, Since
 from veena.core.messages.mailbox import Post
-from veena.core.wire.event import BACKLOG, EventCodec
+from veena.core.wire.event import BACKLOG, EventCodec, EventFrame
 from veena.errors import InvalidConstraint, InvalidEvent, VeenaError
 from veena.matching.base.engine import Engine
 from veena.matching.base.work import Meter
@@ -192,8 +192,9 @@ class Pasts:
             meter = Meter()
             meter.begin()
             for entry in entries:
-                if entry.offset < until and _is_own(entry) and _matches(engine, entry, meter):
-                    data = self._codec.encode(entry.frame, 0)
+                frame = _matching(engine, entry, meter) if entry.offset < until and _is_own(entry) else None
+                if frame is not None:
+                    data = self._codec.encode(frame, 0)
                     self._post.send(broker_id(origin), Past(message.number, data), now_ns)
             if len(entries) < READ_BATCH or entries[-1].offset + 1 >= until:
                 self._answering -= 1
@@ -266,11 +267,15 @@ def _is_own(entry: Entry) -> bool:
     return frame.tail[:1] != _BROKERS or not frame.section.to
 
 
-def _matches(engine: Engine, entry: Entry, meter: Meter) -> bool:
-    """Whether an event of the log satisfies the constraint; also where finding out would cost too much."""
+def _matching(engine: Engine, entry: Entry, meter: Meter) -> EventFrame | None:
+    """An event of the log that satisfies the constraint, or may satisfy it where finding out would cost too much: then
+    it is marked, and the asker evaluates it."""
     try:
         event = entry.frame.event()
     except InvalidEvent:
-        return False
+        return None
     meter.event()
-    return not event.to and bool(engine.destinations_within(event, meter))
+    if event.to:
+        return None
+    matched, undecided = engine.match_within(event, meter)
+    return entry.frame if matched else entry.frame.doubtful_copy() if undecided else None

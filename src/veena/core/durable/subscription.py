@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from veena import matching
 from veena.address import Address
 from veena.core.boundary.session_id import SessionId, durable_session
 from veena.core.boundary.stored import Disk, Entry, Registered
@@ -19,7 +20,7 @@ from veena.core.durable.cursor import ENTRY_BYTES, Inbox, Reader
 from veena.core.messages.kinds import Deleted
 from veena.core.wire.event import EventFrame
 from veena.core.wire.event_id import EventKey, Place, Stream, first_key, ids_of, stream_of
-from veena.matching.base.engine import Constraint
+from veena.matching.base.engine import Constraint, Engine
 
 #: Ids that are remembered for one subscription.
 MAX_REMEMBERED = 100_000
@@ -111,6 +112,11 @@ class Durable:
     #: Nothing more is kept, because its owner has its share of the store; events for it that were not kept, in all.
     is_suspended: bool = False
     missed: int = 0
+    #: Why nothing more is handed over, because evaluating it on the next event costs too much; empty while that is not
+    #: so. Its cursor stays where it is until somebody subscribes to it again.
+    rests: str = ""
+    #: An engine that holds its constraint alone, once it was needed, and that constraint.
+    judge: tuple[Engine, Constraint] | None = None
 
     @property
     def session(self) -> SessionId:
@@ -120,6 +126,30 @@ class Durable:
     @property
     def key(self) -> Key:
         return (self.client_id, self.name)
+
+    def alone(self) -> Engine:
+        """An engine that holds its constraint alone."""
+        if self.judge is None or self.judge[1] is not self.constraint:
+            engine = matching.create(self.engine)
+            engine.add(0, self.constraint, 1)
+            self.judge = (engine, self.constraint)
+        return self.judge[0]
+
+    def rest(self, reason: str) -> bool:
+        """Hand nothing more over, for this reason; False where that was so before."""
+        if self.rests:
+            return False
+        self.rests = (
+            f"durable subscription {self.name!r} is suspended where it is: {reason}; subscribe to something cheaper"
+            " under its name (docs/XPATH.md, Work), and it goes on from there"
+        )
+        return True
+
+    def go_on(self) -> None:
+        """Somebody subscribes again, perhaps to something else: what was not evaluated is tried once more."""
+        self.rests = ""
+        for reader in self.readers.values():
+            reader.question = reader.verdict = None
 
     @property
     def live(self) -> Inbox:

@@ -153,7 +153,8 @@ def _at_end(trail: Trail, broker: Address, stay: Stay, told: Told) -> Verdict | 
         return Verdict(Reason.DROPPED, LEFT_UNREAD, stay.ended_ns, broker)
     if withheld.until_ns and withheld.until_ns <= trail.now_ns:
         return Verdict(Reason.EXPIRED, "its time to live was over before the client read", withheld.until_ns, broker)
-    return Verdict(Reason.WAITING, "it waits at the client's broker: the client does not read", withheld.at_ns, broker)
+    text = withheld.text or "it waits at the client's broker: the client does not read"
+    return Verdict(Reason.WAITING, text, withheld.at_ns, broker)
 
 
 def _words(reason: Reason) -> str:

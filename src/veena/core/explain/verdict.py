@@ -34,10 +34,11 @@ from veena.core.interest.constraint import KINDS, TO, create_engine
 from veena.core.interest.eligibility import Fitness
 from veena.core.messages.kinds import Told
 from veena.core.wire.event import NO_TTL, EventFrame
-from veena.core.wire.trace_facts import MOVED, Stay, What
+from veena.core.wire.trace_facts import MOVED, SUSPENDED, UNSATISFIED, Stay, What
 from veena.errors import InvalidConstraint, InvalidEvent
 from veena.event import Event
 from veena.matching.base.engine import MATCHES, Constraint
+from veena.matching.base.work import TOO_MUCH
 
 #: How near an event came, for the choice among a client's subscriptions.
 NEARNESS = {
@@ -159,12 +160,14 @@ def _kept(parts: Mapping[Address, Told], client: str, now_ns: int) -> Verdict | 
                 continue
             here = next((stay for stay in reversed(told.stays) if stay.session == fact.session), None)
             home = None if here is None else standing(parts, here)
-            if home is None:
+            others = [each for each in told.facts if each.session == fact.session]
+            if home is None or any(each.text == UNSATISFIED for each in others):
                 continue
             if fact.until_ns and fact.until_ns <= now_ns:
                 text = f"its time to live was over before {client} read it at broker {format_address(home)}"
                 return Verdict(Reason.EXPIRED, text, fact.until_ns, home)
             text = f"it lies in the log of broker {format_address(home)} for the durable subscription {fact.text!r}"
+            text += "".join(f"; {each.text}" for each in others[-1:] if each.what is What.WITHHELD and each.text)
             return Verdict(Reason.KEPT, text, fact.at_ns, home, way=path_to(parts, at, fact.at_ns))
     return None
 
@@ -204,6 +207,10 @@ def _of_stay(trail: Trail, broker: Address, stay: Stay, accepted: Acceptance, ev
         text = f"{client} subscribed at broker {where} only after the event was accepted"
         return Verdict(Reason.NOT_SUBSCRIBED, text, stay.begun_ns, broker, subscriptions=number)
     term = _term(stay, event)
+    if term is None and any(
+        fact.session == stay.session and fact.text == UNSATISFIED for fact in trail.parts[broker].facts
+    ):
+        term = UNSATISFIED
     if ended_ns and ended_ns <= accepted.at_ns and _went_out_of_sight(trail, stay, accepted):
         if term is not None:
             return Verdict(Reason.NOT_MATCHED, term, stay.begun_ns, broker, subscriptions=number)
@@ -211,7 +218,8 @@ def _of_stay(trail: Trail, broker: Address, stay: Stay, accepted: Acceptance, ev
         return Verdict(Reason.UNKNOWN, text, ended_ns, broker, subscriptions=number)
     if ended_ns and ended_ns <= accepted.at_ns:
         text = f"the subscription at broker {where} had ended before the event was accepted: {stay.ending}"
-        return Verdict(Reason.NOT_SUBSCRIBED, text, ended_ns, broker, subscriptions=number)
+        unit = broker if stay.ending == SUSPENDED and term is None else ()
+        return Verdict(Reason.NOT_SUBSCRIBED, text, ended_ns, broker, unit, subscriptions=number)
     if term is not None:
         return Verdict(Reason.NOT_MATCHED, term, stay.begun_ns, broker, subscriptions=number)
     size = len(broker) - stay.scope
@@ -286,7 +294,8 @@ def _term(stay: Stay, event: Event) -> str | None:
         found = engine.explain(0, event)
     except (InvalidConstraint, IndexError, msgspec.MsgspecError):
         return "failed: the constraint cannot be read here"
-    return None if found == MATCHES else f"{KINDS[stay.kind]}: {found}"
+    # What costs too much here was evaluated by the client's broker, or is going to be.
+    return None if found in (MATCHES, f"unknown: {TOO_MUCH}") else f"{KINDS[stay.kind]}: {found}"
 
 
 def _unheard_of(parts: Mapping[Address, Told], event: Event, client: str, silent: tuple[Unit, ...]) -> Verdict:

@@ -134,6 +134,10 @@ class Acknowledgements:
         """All that a session asks for is over."""
         for subscription, want in self._clients.told(session):
             self.remove(session, subscription, want)
+        self.departed(session)
+
+    def departed(self, session: int) -> None:
+        """Nothing more is observed for a session, whose subscriptions are removed by and by."""
         self._observed.pop(session, None)
 
     def observe(self, session: int, subscriptions: tuple[int, ...], origin: Address) -> None:

@@ -93,7 +93,7 @@ class Profiles:
         self.records = Records(network.host, settings, now_ns)
         self.table = InterestTable(network.host)
         #: What one step may spend on evaluating constraints.
-        self.meter = Meter()
+        self.meter = Meter(settings.evaluation_work)
         self.clients = Clients(network.host, self.table.own.share, self.meter)
         self.interest = InterestMap(network, self.table, settings.fanout, settings.top, self.meter)
         self.beyond = Beyond(network, self.table, settings.top, self.meter)
@@ -169,9 +169,14 @@ class Profiles:
                     self.acknowledgements.add(given.session, REACH, reach, self._is_first(reach))
             return reach
         if isinstance(given, ClientDown):
-            lingers = given.lost and self._settings.grace_ns > 0
-            self.acknowledgements.close(given.session)
-            for want in self.clients.close(given.session, now_ns + self._settings.grace_ns if lingers else None):
+            until_ns = now_ns + self._settings.grace_ns if given.lost and self._settings.grace_ns > 0 else None
+            if self.clients.is_large(given.session):
+                self.acknowledgements.departed(given.session)
+                gone = self.clients.depart(given.session, until_ns)
+            else:
+                self.acknowledgements.close(given.session)
+                gone = self.clients.close(given.session, until_ns)
+            for want in gone:
                 self._count(want, False, now_ns)
         elif isinstance(given, Unsubscribe):
             is_told = self.clients.told_want(given.session, given.subscription) is not None
@@ -372,7 +377,10 @@ class Profiles:
 
     def tick(self, now_ns: int) -> None:
         """Tell what is due."""
-        for want in self.clients.expire(now_ns):
+        dropped, gone = self.clients.drop_some()
+        for each in dropped:
+            self.acknowledgements.remove(*each)
+        for want in (*gone, *self.clients.expire(now_ns)):
             self._count(want, False, now_ns)
         for item in self.speakers.review(now_ns):
             self._transitions[self._map.level(item.unit)] += not (isinstance(item, Row) and item.kind == STANDING)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from veena.address import Address
 from veena.core.boundary.session_id import is_brokers
@@ -42,8 +43,13 @@ NUMBERS = (1 << NUMBER_BITS) - 1
 REACH = 0
 #: Wants that linger: clients that come and go in a storm must not fill the memory; the oldest go first.
 MAX_LINGERING = 1 << 16
+#: Subscriptions, and wants that linger, that one step drops: some milliseconds.
+AT_ONCE = 512
 #: How that header begins in the bytes of an event.
 _CLEARANCE = CLEARANCE.encode()
+
+#: Session -> its subscriptions for which it was not decided whether they want an event.
+Doubts = dict[int, tuple[int, ...]]
 
 #: Places in a session's row of subscriptions that may be empty in any case.
 FEW = 16
@@ -160,6 +166,8 @@ class Clients:
         #: The object of an equal want that is held already.
         self._share = share
         self._sessions: dict[int, Session] = {}
+        #: Sessions that are over and have subscriptions left to drop, with the time until when these linger.
+        self._departing: dict[int, tuple[Session, int | None]] = {}
         self._engines: dict[tuple[int, int], Engine] = {}
         #: Place -> session, and the places that are free below the highest.
         self._places: dict[int, int] = {}
@@ -217,13 +225,48 @@ class Clients:
         if found is None:
             return []
         wants = [self._drop(found, subscription) for subscription, _ in list(found.subscriptions.items())]
+        wants += self._end(session, found)
+        self._free_place(found)
+        return self._let_linger(wants, until_ns)
+
+    def is_large(self, session: int) -> bool:
+        """Whether an open session has more subscriptions than one step drops."""
+        return len(self._sessions[session].subscriptions) > AT_ONCE if session in self._sessions else False
+
+    def depart(self, session: int, until_ns: int | None) -> list[Want]:
+        """End a large session: nothing is for it any more, and `drop_some` drops its subscriptions."""
+        found = self._sessions[session]
+        self._departing[session] = found, until_ns
+        return self._let_linger(self._end(session, found), until_ns)
+
+    def drop_some(self) -> tuple[list[tuple[int, int, Want]], list[Want]]:
+        """Drop a few subscriptions of sessions that have departed: these, and the wants that are gone now. A session
+        none of whose subscriptions is among them is over."""
+        for session, (found, until_ns) in self._departing.items():
+            numbers = [number for number, _ in islice(found.subscriptions.items(), AT_ONCE)]
+            dropped = [(session, number, self._drop(found, number)) for number in numbers]
+            if not dropped:
+                del self._departing[session]
+                self._free_place(found)
+            return dropped, self._let_linger([want for _, _, want in dropped], until_ns)
+        return [], []
+
+    def _end(self, session: int, found: Session) -> list[Want]:
+        """Nothing is for a session any more; the want of its client's id, if there is one."""
         self.changes += 1
-        if found.reach is not None:
-            self._addressees.remove(found.reach[0])
-            del self._reachable[found.reach[0]]
-            wants.append(found.reach[1])
-        del self._sessions[session], self._places[found.place]
+        del self._sessions[session]
+        if found.reach is None:
+            return []
+        self._addressees.remove(found.reach[0])
+        del self._reachable[found.reach[0]]
+        return [found.reach[1]]
+
+    def _free_place(self, found: Session) -> None:
+        del self._places[found.place]
         self._free.append(found.place)
+
+    def _let_linger(self, wants: list[Want], until_ns: int | None) -> list[Want]:
+        """Let wants linger until then; those that are gone at once."""
         if until_ns is None:
             return wants
         # A clock that stepped back must not put a later time behind an earlier one.
@@ -235,9 +278,9 @@ class Clients:
         return [self._end_oldest() for _ in range(excess)]
 
     def expire(self, now_ns: int) -> list[Want]:
-        """The wants whose grace is over."""
+        """Wants whose grace is over, as many as one step can drop."""
         wants: list[Want] = []
-        while self._lingering and self._lingering[0][0] <= now_ns:
+        while self._lingering and self._lingering[0][0] <= now_ns and len(wants) < AT_ONCE:
             wants.append(self._end_oldest())
         return wants
 
@@ -254,7 +297,13 @@ class Clients:
         return self._graces.get(want.key, 0)
 
     def next_wakeup(self) -> int | None:
+        if self._departing:
+            return 0
         return self._lingering[0][0] if self._lingering else None
+
+    def _here(self, session: int) -> Session | None:
+        """A session that is open, or that has departed and has subscriptions left."""
+        return self._sessions.get(session) or self._departing.get(session, (None, None))[0]
 
     def subscribe(
         self,
@@ -336,7 +385,7 @@ class Clients:
 
     def told_want(self, session: int, subscription: int) -> Want | None:
         """What a subscription asks for, if others are told of it."""
-        found = self._sessions.get(session)
+        found = self._here(session)
         if found is None or found.is_silent:
             return None
         if is_brokers(session) and subscription == REACH and found.reach:
@@ -345,7 +394,9 @@ class Clients:
 
     def profile(self, session: int, subscription: int) -> int:
         """One number for a subscription of an open session; the same object that its engine holds, of the newest."""
-        found = self._sessions[session].profile(subscription)
+        here = self._here(session)
+        assert here is not None
+        found = here.profile(subscription)
         return self._newest if found == self._newest else found
 
     def subscription(self, profile: int) -> tuple[int, int]:
@@ -391,13 +442,19 @@ class Clients:
 
     def matching(self, event: Event, origin: Address) -> dict[int, list[int]]:
         """The sessions that an event published at `origin` is for, each with its matching subscriptions; an addressee
-        has none."""
-        found = self._addressed(event) if event.to else self._subscribed(event, origin)
-        return {
+        has none. Subscriptions that were not decided are among them."""
+        return self.judge(event, origin)[0]
+
+    def judge(self, event: Event, origin: Address) -> tuple[dict[int, list[int]], Doubts]:
+        """The same, and which of these subscriptions were not decided: finding out would have cost too much here."""
+        doubts: Doubts = {}
+        found = self._addressed(event) if event.to else self._subscribed(event, origin, doubts)
+        fit = {
             session: sorted(found[session]) for session in sorted(found) if self._sessions[session].fitness.suits(event)
         }
+        return fit, {session: numbers for session, numbers in doubts.items() if session in fit}
 
-    def _subscribed(self, event: Event, origin: Address) -> dict[int, list[int]]:
+    def _subscribed(self, event: Event, origin: Address, doubts: Doubts) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         self._meter.event()
         for (_, scope), engine in self._engines.items():
@@ -407,7 +464,13 @@ class Clients:
                 self.undecided += len(undecided)
                 for profile in matched:
                     session = self._places[profile >> NUMBER_BITS]
+                    if session in self._departing:
+                        continue
                     found.setdefault(session, []).append(profile & NUMBERS)
+                for profile in undecided:
+                    session = self._places[profile >> NUMBER_BITS]
+                    found.setdefault(session, []).append(profile & NUMBERS)
+                    doubts[session] = (*doubts.get(session, ()), profile & NUMBERS)
         return found
 
     def _addressed(self, event: Event) -> dict[int, list[int]]:
@@ -420,11 +483,13 @@ class Clients:
         return ClientStatistics(len(self._sessions), sum(map(len, self._engines.values())), len(self._lingering))
 
     def check(self) -> None:
-        for found in self._sessions.values():
+        here = {**self._sessions, **{session: found for session, (found, _) in self._departing.items()}}
+        assert len(here) == len(self._sessions) + len(self._departing)
+        for found in here.values():
             found.subscriptions.check()
-        held = sum(len(found.subscriptions) for found in self._sessions.values())
+        held = sum(len(found.subscriptions) for found in here.values())
         assert held == sum(map(len, self._engines.values()))
-        assert {found.place: session for session, found in self._sessions.items()} == self._places
+        assert {found.place: session for session, found in here.items()} == self._places
         assert sorted([*self._places, *self._free]) == list(range(len(self._places) + len(self._free)))
         assert (
             len(self._addressees)

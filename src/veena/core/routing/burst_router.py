@@ -159,7 +159,9 @@ class BurstWay:
     def _receivers(self, decision: Decision, burst: EventBurst, stream: Stream, origin: Address) -> Receivers | None:
         """The clients here that get all of them; None where some may not."""
         receivers = self._decisions.sessions(decision, origin)
-        if receivers and not self._ends.is_plain(stream, burst.like, burst.first_sequence, receivers):
+        if receivers and (
+            decision.doubts or not self._ends.is_plain(stream, burst.like, burst.first_sequence, receivers)
+        ):
             return None
         return receivers
 

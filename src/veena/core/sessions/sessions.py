@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from veena.address import Address
-from veena.core.boundary.clients import Request, RightsChanged, Unanswered
+from veena.core.boundary.clients import Request, RightsChanged, SubscriptionState, Unanswered
 from veena.core.boundary.explain import Denied
 from veena.core.boundary.inputs_effects import (
     Acknowledge,
@@ -28,12 +28,13 @@ from veena.core.boundary.inputs_effects import (
     Subscribe,
     Unsubscribe,
 )
-from veena.core.boundary.session_id import durable_number, is_brokers, is_clients
+from veena.core.boundary.session_id import durable_number
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Disk, Entry
 from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.boundary.user_shares import UserShares, UserTable
 from veena.core.delivery.delivery import Ends
+from veena.core.delivery.evaluations import Evaluations
 from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.groups import Shared, group_id
 from veena.core.durable.handover import Roaming
@@ -42,7 +43,7 @@ from veena.core.durable.missed import MissedEvents
 from veena.core.durable.registry import Durables
 from veena.core.durable.replay import Pasts
 from veena.core.durable.statistics import DurableStatistics
-from veena.core.interest.constraint import make_want
+from veena.core.interest.constraint import Want, make_want
 from veena.core.interest.service import Profiles
 from veena.core.messages.addresses import MARK, place_of
 from veena.core.messages.mailbox import Post
@@ -52,10 +53,13 @@ from veena.core.sessions.presented import Presented
 from veena.core.sessions.requests import Requests
 from veena.core.wire.event import EventFrame
 from veena.core.wire.trace_facts import What
-from veena.errors import InvalidConstraint, LocalProtocolError
+from veena.errors import InvalidConstraint, LocalProtocolError, RefusalCode
 from veena.event import Event
 from veena.matching.base.engine import Constraint
 
+#: What the client of a subscription can do that costs too much, and how many of these a session's broker remembers.
+CHEAPER = "subscribe to something cheaper instead (docs/XPATH.md, Work)"
+MAX_SUSPENDED = 1024
 #: Why an event is not kept for a durable subscription.
 SUSPENDED = "the durable subscription is suspended: its owner has its share of the store"
 
@@ -74,6 +78,7 @@ class Sessions:
         outlet: Outlet,
         ledger: Ledger,
         reader: LogReader,
+        evaluations: Evaluations,
         effects: list[Effect],
         disk: Disk,
         chance: Callable[[int], int],
@@ -89,14 +94,19 @@ class Sessions:
         self._ends = ends
         self._before = ends.before
         self._outlet = outlet
+        self._held = ends.held
+        self._evaluations = evaluations
         self._effects = effects
+        #: Subscriptions that were ended because they cost too much: their clients may still end them.
+        self._suspended: dict[int, dict[int, None]] = {}
         self.users = UserTable()
         self.presented = Presented()
         self.requests = Requests(host, effects, chance, publishers.publish, self._is_wanted, self.users)
         self.post = Post(host, origin)
         self.durables = Durables(
-            profiles, ledger, origin, reader, outlet, ends.was_handed, effects, disk, self.users, now_ns
-        )
+            profiles, ledger, origin, reader, outlet, ends.held, evaluations, ends.was_handed, effects, disk,
+            self.users, now_ns,
+        )  # fmt: skip
         self.elsewhere = OtherHomes(profiles.interest, host)
         self.roaming = Roaming(host, settings, self.durables, self.elsewhere, self.post, ledger, reader, disk, now_ns)
         self.pasts = Pasts(
@@ -109,6 +119,7 @@ class Sessions:
             profiles.is_ready, origin.new_incarnation, origin.bury, self.users, now_ns,
         )  # fmt: skip
         outlet.on_clear.append(self.durables.cleared)
+        ends.held.on_clear.append(self.durables.cleared)
 
     def input_handlers(self) -> dict[type[Input], Callable[..., None]]:
         inputs = (ClientUp, ClientDown, Subscribe, Unsubscribe, Acknowledge, Forget)
@@ -158,7 +169,7 @@ class Sessions:
                 raise LocalProtocolError(
                     f"subscription {given.subscription}: the session has one of this number; end that, or use another"
                 )
-            if not self._durable(given, now_ns):
+            if not self._was_suspended(given) and not self._durable(given, now_ns):
                 self._plain(given, now_ns)
         except (LocalProtocolError, InvalidConstraint) as error:
             subscription = None if isinstance(given, ClientUp | ClientDown) else given.subscription
@@ -172,10 +183,46 @@ class Sessions:
             return want.engine, want.constraint, want.scope
         return self.durables.asked(*key) or self.shared.asked(*key)
 
+    def asked_by(self, session: int, subscription: int) -> tuple[Want, str] | None:
+        """What a subscription asks for, and whose it is; None if there is none."""
+        found = self.asked(session, subscription)
+        if found is None:
+            return None
+        durable = self.durables.read_by(session, subscription)
+        user = durable.owner if durable is not None else self.users.of(session, self._clients.client_id(session))
+        return make_want(*found), user
+
+    def suspend(self, session: int, subscription: int, missed: int, reason: str, now_ns: int) -> None:
+        """Evaluating a subscription costs too much: it ends, or where it is durable rests, and its client is told."""
+        durable = self.durables.read_by(session, subscription)
+        if durable is not None:
+            self.durables.rest(durable, reason, now_ns)
+            return
+        text = f"subscription {subscription} is suspended: {reason}; {CHEAPER}"
+        state = SubscriptionState(session, subscription, missed, RefusalCode.WORK, text)
+        self._effects.append(state)
+        if self._records.is_on:
+            self._records.suspended(session, subscription, now_ns)
+        self._effects += self._profiles.client(Unsubscribe(session, subscription), now_ns)
+        suspended = self._suspended.setdefault(session, {})
+        suspended[subscription] = None
+        if len(suspended) > MAX_SUSPENDED:
+            del suspended[next(iter(suspended))]
+
+    def _was_suspended(self, given: ClientInput) -> bool:
+        """Whether a client ends what was ended already, or uses its number for something else; noted once."""
+        if not self._suspended or not isinstance(given, Subscribe | Unsubscribe):
+            return False
+        found = self._suspended.get(given.session, {})
+        if given.subscription not in found:
+            return False
+        del found[given.subscription]
+        return isinstance(given, Unsubscribe)
+
     def _is_taken(self, given: Subscribe) -> bool:
         """Whether its session has a subscription of the same number, ordinary or kept."""
         key = (given.session, given.subscription)
-        return self.durables.is_read(*key) or self._clients.has(*key)
+        return self.durables.read_by(*key) is not None or self._clients.has(*key)
 
     def _plain(self, given: ClientInput, now_ns: int, was_accepted: bool = False) -> None:
         if isinstance(given, ClientDown):
@@ -184,6 +231,7 @@ class Sessions:
             self.requests.detach(given.session)
             self.presented.left(given.session)
             self._publishers.farewell(given.session)
+            self._leave_evaluations(given.session, now_ns)
             self.users.left(given.session)
             self._before.detach(given.session)
             self._outlet.detach(given.session, now_ns)
@@ -199,6 +247,13 @@ class Sessions:
             self._publishers.welcome(given.session, given.client_id, reply_to, now_ns)
             self._ends.attach(given.session, given.had, given.skips)
             self._outlet.attach(given)
+
+    def _leave_evaluations(self, session: int, now_ns: int) -> None:
+        """A session is over: nobody waits for what is evaluated for it."""
+        self._suspended.pop(session, None)
+        self._held.detach(session, now_ns)
+        if session in self._clients:
+            self._evaluations.drop_dead(self.users.of(session, self._clients.client_id(session)))
 
     def _durable(self, given: ClientInput, now_ns: int) -> bool:
         """Deal with what concerns a durable subscription; False for everything else."""
@@ -220,6 +275,7 @@ class Sessions:
             if self._records.is_on:
                 self._records.left_group(*key, now_ns)
             self._before.unsubscribe(*key)
+            self._held.unsubscribed(*key, now_ns)
             self.presented.release(*key)
             return self.durables.detach(*key, now_ns) or self.shared.leave(*key, now_ns)
         elif isinstance(given, Acknowledge):
@@ -257,6 +313,7 @@ class Sessions:
     def flush(self, now_ns: int) -> bool:
         """Subscriptions that have all of their past are ordinary ones from now on; whether there are any."""
         self.durables.charges.flush(now_ns)
+        self.durables.handing.go_on()
         passing = self.durables.handing.take_passing()
         for durable in passing:
             is_there = durable.number in self.durables.all and durable.is_passing
@@ -277,14 +334,11 @@ class Sessions:
         return self.elsewhere.may_exist(client_id, now_ns)
 
     def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
-        """An event is for these durable subscriptions; who is handed it at once."""
+        """An event is for these durable subscriptions; who is handed it at once, or once that is evaluated."""
         found = self.durables.keep(frame, sessions, now_ns) if frame.reliable else self.durables.show(frame, sessions)
         if self._records.is_on:
             self._note_kept(frame, sessions, found, now_ns)
-        for session, _ in found:
-            if is_brokers(session):
-                self.shared.on_group_event(session, frame, now_ns)
-        return [each for each in found if is_clients(each[0])]
+        return found
 
     def stored(self, entry: Entry, now_ns: int) -> None:
         """An entry of the log for inboxes is on disk."""
@@ -301,6 +355,8 @@ class Sessions:
                 records.note(frame, What.DROPPED, now_ns, session=session, text=SUSPENDED)
             elif frame.reliable and durable is not None and durable.is_here:
                 records.note_kept(frame, session, durable.name, now_ns)
+                if durable.rests:
+                    records.note(frame, What.WITHHELD, now_ns, session=session, text=durable.rests)
             elif not frame.reliable and durable is not None and not any(each in durable.readers for each in handed):
                 text = "best effort: the client was not there, or did not read"
                 records.note(frame, What.DROPPED, now_ns, session=session, text=text)

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from veena.core.wire.event import COPY_BELOW, EventCodec, EventFrame
+from veena.core.wire.event import COPY_BELOW, RELIABLE, EventCodec, EventFrame
 from veena.core.wire.header import HEADER, VERSION
 from veena.core.wire.section import TIME_OFFSET, TIME_SIZE
 
@@ -27,6 +27,8 @@ from veena.core.wire.section import TIME_OFFSET, TIME_SIZE
 MAX_SHAPES = 256
 MAX_LIKES = 1024
 MAX_SECTION = 512
+#: Reliable events in one burst: each is written and delivered by itself, and a step deals with a whole burst.
+MAX_RELIABLE = 256
 #: Where an event frame has the lengths of publisher and matching section, and its origin.
 SIZES_OFFSET, SIZES_END, ORIGIN_OFFSET = 40, 46, 50
 _SIZES = struct.Struct(">HI")
@@ -182,7 +184,8 @@ class BurstReader:
         parts, longest = (matching, header, rest, lengths), codec.max_frame
         self._last = (unpack, fixed, parts, like)
         count, offset, sequence = 1, start + length, last
-        while end - offset >= fixed:
+        most = MAX_RELIABLE if flags & RELIABLE else len(data)
+        while end - offset >= fixed and count < most:
             length, header, number, lengths, body, rest, matching = unpack(data, offset)
             if (
                 (matching, header, rest, lengths) != parts

@@ -387,6 +387,8 @@ class TellAnswer(Frame, frozen=True):
     matched: U32 = 0
     silent: SilentUnits = ()
     truncated: bool = False
+    #: Advertisements on whose documents the XPath costs more than is spent on one: they may match or not.
+    undecided: U32 = 0
 
 
 class TellWanted(Frame, frozen=True):

@@ -42,8 +42,9 @@ MAX_COLUMNS = 64
 AdvertName = Annotated[str, Meta(min_length=1, max_length=MAX_ADVERT_NAME)]
 #: How far: 1 is the cluster, the number of levels the whole system.
 Reach = Annotated[int, Meta(ge=1, le=MAX_LEVELS)]
-#: Properties; or columns, which are fewer, with a byte for each that is NULL.
-Values = Annotated[bytes, Meta(max_length=MAX_ADVERT_PROPERTIES + 256)]
+#: Properties; or columns, with a byte for each that is NULL and with what is no property: client, name and home.
+MAX_BUILT_IN = 4096
+Values = Annotated[bytes, Meta(max_length=MAX_ADVERT_PROPERTIES + MAX_BUILT_IN)]
 Document = Annotated[bytes, Meta(max_length=MAX_ADVERT_XML)]
 #: Properties that a constraint asks for; none: all of them.
 Chosen = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...], Meta(max_length=MAX_COLUMNS)]
@@ -162,6 +163,8 @@ class Ask(Frame, frozen=True):
     columns: Chosen = ()
     #: 0 for no limit.
     limit: U32 = 0
+    #: For how long the asker waits from now on: a search that takes longer is given up.
+    deadline_ms: Annotated[int, Meta(ge=0, le=MAX_DEADLINE_MS)] = MAX_DEADLINE_MS
 
 
 class FoundRow(Struct, frozen=True, array_like=True, gc=False):
@@ -190,6 +193,8 @@ class Found(Frame, frozen=True):
     rows: Annotated[tuple[FoundRow, ...], Meta(max_length=MAX_PAGE_ITEMS)] = ()
     #: Parts of the unit whose advertisements are missing here.
     silent: SilentUnits = ()
+    #: Advertisements with documents on which the query costs more than is spent on one: they may match or not.
+    undecided: U32 = 0
 
 
 DiscoveryFrame = Standing | StandingRequest | ShelfRequest | Shelf | Ask | Found

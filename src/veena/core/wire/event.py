@@ -47,6 +47,9 @@ COPY = 0x0008
 BACKLOG = 0x0010
 #: It was published by somebody who took over from its origin, and who may not have all that came before it.
 ADOPTED = 0x0020
+#: It lies in a log, or in a message, for a subscription for which nobody has evaluated it yet. No client is handed
+#: this, and no frame of a link has it.
+DOUBTFUL = 0x0040
 PRIORITY_SHIFT = 8
 PRIORITY_MASK = 0x0F00
 _KNOWN_FLAGS = RELIABLE | REDELIVERED | LATE | COPY | BACKLOG | ADOPTED | PRIORITY_MASK
@@ -139,6 +142,16 @@ class EventFrame:
         late = self.copy(self.to_serve, self.served, self.ttl_ms)
         late.flags |= LATE
         return late
+
+    def doubtful_copy(self, is_doubtful: bool = True) -> EventFrame:
+        """The same, marked as not evaluated yet, or as evaluated."""
+        copy = self.copy(self.to_serve, self.served, self.ttl_ms)
+        copy.flags = self.flags | DOUBTFUL if is_doubtful else self.flags & ~DOUBTFUL
+        return copy
+
+    @property
+    def doubtful(self) -> bool:
+        return bool(self.flags & DOUBTFUL)
 
     @property
     def reliable(self) -> bool:
@@ -286,13 +299,15 @@ class EventCodec:
         )
 
     def read(self, data: bytes | memoryview) -> EventFrame:
-        """A whole frame as `encode` makes it, and nothing behind it."""
+        """A whole frame as `encode` makes it, in a log or a message of brokers, and nothing behind it."""
         if len(data) < self.header_size:
             raise RemoteProtocolError(f"event frame of {len(data)} bytes: its header alone has {self.header_size}")
         length, _, kind, flags, _ = HEADER.unpack_from(data)
         if length != len(data) or kind != EVENT:
             raise RemoteProtocolError(f"{len(data)} bytes are no event frame: kind {kind}, length {length}")
-        return self.decode(data, 0, length, flags)
+        frame = self.decode(data, 0, length, flags & ~DOUBTFUL)
+        frame.flags = flags
+        return frame
 
     def header(
         self,

@@ -20,6 +20,10 @@ MAX_STAYS_TOLD = 64
 MAX_STAY_BYTES = 256 << 10
 #: How a durable subscription ends that is kept elsewhere from then on.
 MOVED = "moved"
+#: How a subscription ends that costs too much.
+SUSPENDED = "it was suspended, because evaluating it takes too much work"
+#: Why an event was dropped that a broker had to keep until it was evaluated whether the client wants it.
+UNSATISFIED = "evaluated outside of the loop: the event does not satisfy the subscription"
 #: Units in one fact: every unit around a broker.
 MAX_UNITS = 512
 #: An explaining text.
@@ -49,7 +53,8 @@ class What(Enum):
     DELIVERED = "delivered"
     #: Put into the log for a client's durable subscription, named in the text.
     KEPT = "kept"
-    #: It waits at this broker for a client that does not read; with units, for what others hold for this broker.
+    #: It waits at this broker for a client that does not read, or until it is evaluated (the text says so); with units,
+    #: for what others hold for this broker.
     WITHHELD = "withheld"
     #: A client had it, or a later one of its stream, before.
     HAD = "had"

@@ -79,6 +79,8 @@ class _Page:
             said += f"; no answer from {', '.join('.'.join(map(str, unit)) for unit in answer.silent)}"
         if answer.truncated or len(answer.rows) > MAX_ROWS:
             said += "; not all are shown"
+        if answer.undecided:
+            said += f"; {answer.undecided} could not be decided: the XPath costs too much on them"
         self._note.say(said, "good" if answer.complete else "warn")
         with self._result:
             if answer.rows:

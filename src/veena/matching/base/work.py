@@ -19,6 +19,11 @@ EVENT_WORK = 400_000
 STEP_WORK = 1_000_000
 #: One constraint on one event: not one expression may take what all others could be answered with.
 EVALUATION_WORK = 100_000
+#: One constraint on one event, evaluated by itself outside of a broker's loop: 0.3 to 2 s. What costs more is not
+#: evaluated anywhere.
+OUTSIDE_WORK = 50_000_000
+#: What explain says of an evaluation that is not within the budget of an event.
+TOO_MUCH = "evaluating it on this document costs more than is spent on one event at once"
 #: What nobody bounds.
 UNLIMITED = 1 << 62
 

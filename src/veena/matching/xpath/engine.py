@@ -44,7 +44,7 @@ from veena.matching.base.engine import (
     sealed,
     uncollected,
 )
-from veena.matching.base.work import EVENT_WORK, Meter, OverBudget, unlimited
+from veena.matching.base.work import EVENT_WORK, TOO_MUCH, Meter, OverBudget, unlimited
 from veena.matching.xpath.comparison import Query
 from veena.matching.xpath.cover import covers_shapes
 from veena.matching.xpath.document import document_size, parse_document
@@ -65,10 +65,6 @@ TEXTS_KEPT = 512
 SEARCHED_A_NODE = 8
 #: Rows that NumPy compares in the time of one node.
 COMPARED_A_NODE = 64
-
-
-#: What explain says of an evaluation that is not within the budget of an event.
-TOO_MUCH = "evaluating it on this document costs more than is spent on one event at once"
 
 
 class _General:

@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from veena.address import Unit, format_address
+from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.inputs_effects import (
     ClockSet,
     Close,
@@ -63,6 +64,7 @@ from veena.core.wire.header import link_frame
 from veena.errors import LocalProtocolError
 from veena.event import Event
 from veena.matching.base.engine import Constraint
+from veena.runtime.evaluation.worker import Worker
 from veena.runtime.links.links import Links, Retry
 from veena.runtime.logging.logs import Log
 from veena.runtime.steps import Steps
@@ -73,9 +75,12 @@ from veena.runtime.transports.stream import Listener, Stream
 
 #: The longest sleep: a timer is only ever late by what the loop is.
 MAX_SLEEP_S = 3600.0
+#: For how long answers of the disk are dealt with in one step: one more may take as long again.
+TAKE_NS = 10_000_000
 #: A disk is given tickets that carry the life of their core in the bits from here on. No core gives so many.
 LIFE_BITS = 48
 FromDisk = Stored | StoreFailed | LogRead | ReadFailed
+WithTicket = FromDisk | Evaluated
 #: How often the wall clock is looked at, and how far it must have moved to matter: epochs bear a minute.
 CLOCK_LOOK_NS = 1_000_000_000
 CLOCK_STEP_NS = 1_000_000_000
@@ -118,10 +123,12 @@ class Driver:
     ) -> None:
         self.settings = settings
         self.codec = EventCodec(settings.levels, settings.fanout, link_frame(settings.max_frame))
-        self.log = log or Log()
+        self.log = log = log or Log()
         #: Who watches over this broker's threads and tasks, and over how long its steps take.
-        self.supervisor, self.steps = supervisor or Supervisor(self.log.failure), steps or Steps(self.log)
-        self.links = Links(self.give, self.codec, secrets, retry or Retry(), self.log, self.supervisor, self.steps)
+        self.supervisor, self.steps = supervisor or Supervisor(log.failure), steps or Steps(log)
+        self.links = Links(self.give, self.codec, secrets, retry or Retry(), log, self.supervisor, self.steps)
+        #: Who evaluates what costs too much for this loop.
+        self.worker = Worker(lambda answer: self.take((answer,)), self.supervisor, log)
         #: Set before the first client is let in.
         self.clients: Clients | None = None
         #: Who makes records, where they are asked for.
@@ -139,20 +146,18 @@ class Driver:
         self.on_change: Callable[[], None] = lambda: None
         #: The units in reach.
         self.reached: dict[Unit, None] = {}
-        #: Whether the disk has taken anything yet: the first is who this broker is.
-        self.is_remembered = False
+        self.is_remembered = False  # whether the disk has taken anything yet: the first is who this broker is
         self._may_speak: dict[int, Callable[[MaySpeak], None]] = {}
         self._clock = clock or steady_clock()
         self._wall = WallWatch(wall)
         self._chance, self._store = chance, store
         self._listen, self._grant, self._signing = listen, grant, signing
-        #: How many cores there were before this one.
-        self.life = 0
+        self.life = 0  # how many cores there were before this one
         self.broker = self._core(disk)
         self._queue: deque[Input] = deque()
-        self._is_busy = self._is_over = self._is_arming = False
-        #: Between two lives: what is given meanwhile is for neither.
-        self._is_in_doubt = False
+        self._answers: deque[WithTicket] = deque()
+        self._is_busy = self._is_over = self._is_arming = self._is_taking = False
+        self._is_in_doubt = False  # between two lives: what is given meanwhile is for neither
         #: Something was handled that may have set a timer.
         self._needs_arming = True
         self._sessions = self._inputs = self._wake_ns = 0
@@ -183,6 +188,7 @@ class Driver:
             Dial: self.links.dial,
             Store: submit,
             Read: submit,
+            Evaluate: self._evaluate,
             Reachable: self._reachable,
             Unreachable: self._unreachable,
             MaySpeak: self._answer_may_speak,
@@ -243,16 +249,30 @@ class Driver:
         self._inputs += receivers is not None
         return receivers
 
-    def take(self, answers: Sequence[FromDisk]) -> None:
-        """What the disk answered; what it answers to an ended life is dropped."""
-        with self.steps.step(f"{len(answers)} answers", "the disk"):
-            for answer in answers:
+    def take(self, answers: Sequence[WithTicket]) -> None:
+        """What the disk or the worker answered; what is answered to an ended life is dropped."""
+        self._answers += answers
+        if not self._is_taking:
+            self._take_some()
+
+    def _take_some(self) -> None:
+        """The answers of the disk that one step has time for; the next turn of the loop goes on."""
+        until_ns = self._clock() + TAKE_NS
+        with self.steps.step("answers", "the disk"):
+            while self._answers and (self._clock() < until_ns or self._is_over):
+                answer = self._answers.popleft()
                 if answer.ticket >> LIFE_BITS != self.life:
                     continue
-                self.give(answer if not self.life else _of_core(answer))
+                try:
+                    self.give(answer if not self.life else _of_core(answer))
+                except LocalProtocolError as error:  # the answers behind it count all the same
+                    self.log.failure(f"the core refused what the disk answered: {type(answer).__name__}", error)
                 if not self.is_remembered and type(answer) is Stored:
                     self.is_remembered = True
                     self.on_change()
+        self._is_taking = bool(self._answers)
+        if self._is_taking:
+            asyncio.get_running_loop().call_soon(self._take_some)
 
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """Engine, constraint and scope of a client's subscription; None if there is none."""
@@ -278,12 +298,14 @@ class Driver:
         """Close the links and handle nothing more. The disk is its owner's to close."""
         await self.links.stop()
         self._is_over = True
+        await self.worker.stop()
         if self._timer is not None:
             self._timer.cancel()
 
     def abort(self) -> None:
         """Handle nothing more, from now on, and break off every link."""
         self._is_over = True
+        self.worker.abort()
         self.links.abort()
 
     def statistics(self) -> BrokerStatistics:
@@ -343,12 +365,16 @@ class Driver:
         self.broker = self._core(Disk(before))
         self.reached.clear()
         self._may_speak.clear()
+        self.worker.forget()
         self.is_remembered = False
         self._needs_arming = True
         self.on_change()
 
     def _submit(self, effect: Store | Read) -> None:
         self._store.submit(replace(effect, ticket=effect.ticket + (self.life << LIFE_BITS)))
+
+    def _evaluate(self, effect: Evaluate) -> None:
+        self.worker.submit(replace(effect, ticket=effect.ticket + (self.life << LIFE_BITS)))
 
     def _catch_up(self) -> None:
         """What came up meanwhile."""
@@ -396,7 +422,7 @@ class Driver:
             return
         with self.steps.step("the next timer", "the broker"):
             self._look_at_clock()
-            due = self.broker.next_wakeup()
+            due = self._next_wakeup()
         if due is None or (self._timer is not None and self._wake_ns <= due):
             return
         if self._timer is not None:
@@ -404,6 +430,15 @@ class Driver:
         self._wake_ns = due
         delay = min(max(0.0, (due - self._clock()) / 1e9), MAX_SLEEP_S)
         self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _next_wakeup(self) -> int | None:
+        """When the core wants to be woken. One that cannot say it would never be woken again: that is a doubt, too."""
+        try:
+            return self.broker.next_wakeup()
+        except Exception as error:
+            if not self._doubt(None, error):
+                raise
+            return None
 
     def _look_at_clock(self) -> None:
         """Tell the core when somebody has set the wall clock."""
@@ -414,7 +449,7 @@ class Driver:
 
     def _wake(self) -> None:
         self._timer = None
-        due = self.broker.next_wakeup()
+        due = self._next_wakeup()
         if due is not None and due <= self._clock():
             self._run(None)
         else:
@@ -446,7 +481,7 @@ class Driver:
         self.on_restart(effect)
 
 
-def _of_core(answer: FromDisk) -> FromDisk:
+def _of_core(answer: WithTicket) -> WithTicket:
     """An answer with the ticket that the core gave."""
     return replace(answer, ticket=answer.ticket & ((1 << LIFE_BITS) - 1))
 

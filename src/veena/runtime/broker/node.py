@@ -44,7 +44,7 @@ from veena.runtime.clients.revocation import Judged, judge_all
 from veena.runtime.clients.service import Conversations
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.table_service import LogService
-from veena.runtime.config.schema import RELOADABLE, Config, changes
+from veena.runtime.config.schema import Config, changes, may_change
 from veena.runtime.links.statement_verifier import StatementVerifier
 from veena.runtime.logging.audit import NO_AUDIT, AuditLog, open_audit
 from veena.runtime.logging.logs import Log, memory_bytes
@@ -402,7 +402,7 @@ class Node:
         taken: list[str] = []
         left: list[str] = []
         for section, key in changes(self.config.tables, new.tables):
-            (taken if (section, key) in RELOADABLE else left).append(f"[{section}] {key}")
+            (taken if may_change(section, key, new.tables) else left).append(f"[{section}] {key}")
         limits = new.tables.limits
         self._limits.connections, self._limits.unidentified = limits.connections, limits.unidentified
         self._limits.unidentified_bytes = limits.unidentified_bytes
@@ -491,6 +491,7 @@ class Node:
             NO_AUDIT if self._audit is None else self._audit.statistics(),
             self.supervisor.statistics(),
             NO_RENEWAL if self._renewal is None else self._renewal.statistics(),
+            self.driver.worker.statistics(),
             self.steps.statistics(),
         )
 

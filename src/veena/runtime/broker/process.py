@@ -89,7 +89,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
     await node.start()
-    _settle_down()
+    settle_down()
     loop.add_signal_handler(signal.SIGHUP, _reload, node, reload, log)
     if until_stdin_closes:
         _watch_stdin(loop, stop)
@@ -108,7 +108,7 @@ async def serve(
     return _exit_code(node, log)
 
 
-def _settle_down() -> None:
+def settle_down() -> None:
     """What is there now stays; garbage in cycles is rare, and looking for it holds up events."""
     gc.collect()
     gc.freeze()

@@ -11,6 +11,7 @@ from veena.runtime.broker.renewal import RenewalStatistics
 from veena.runtime.clients.service import ConversationStatistics
 from veena.runtime.clients.staging import StagingStatistics
 from veena.runtime.clients.table_service import LogStatistics
+from veena.runtime.evaluation.worker import WorkerStatistics
 from veena.runtime.links.end import EndStatistics
 from veena.runtime.logging.audit import AuditStatistics
 from veena.runtime.logging.logs import LineStatistics
@@ -52,5 +53,7 @@ class NodeStatistics:
     supervision: SupervisionStatistics
     #: Its core, made anew after exceptions that nobody foresaw.
     renewal: RenewalStatistics
+    #: The process that evaluates what costs too much for the loop.
+    worker: WorkerStatistics
     #: How long the steps of its event loop take.
     loop: StepStatistics

@@ -56,7 +56,7 @@ from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.pace import Pace
 from veena.runtime.clients.reading import Reading
-from veena.runtime.clients.staging import Incoming, Staging
+from veena.runtime.clients.staging import Incoming, Staging, payer
 from veena.runtime.clients.subscription_table import Subscribed
 from veena.runtime.clients.traffic import Traffic
 from veena.runtime.logging.audit import AuditLog
@@ -170,7 +170,7 @@ class Conversation:
         self.subscriptions = Subscribed()
         #: What went over its connection, and how far away it is.
         self.traffic = Traffic()
-        self.reading = Reading(stream, self.traffic, house.driver.give)
+        self.reading = Reading(stream, self.traffic, house.driver.give, lambda: bool(self.parts) and not self._is_over)
         #: What its last read was like, if that was best-effort events alone, all alike, which it may publish.
         self.usual: EventFrame | None = None
         self.heeded: Frame | None = None  # The control frame that is dealt with now.
@@ -425,7 +425,7 @@ class Conversation:
         self.reading.session = 0
         self.parts.clear()
         if self.incoming is not None:
-            self.incoming.abandon(self.house.staging)
+            self.incoming.abandon(self.house.staging, payer(self.owner, self.client_id))
             self.incoming = None
         if self._checking is not None and self._checking is not asyncio.current_task():
             self._checking.cancel()
@@ -474,10 +474,10 @@ class Conversation:
         if was_clean:
             self.house.dirty(self)
 
-    def write_out(self) -> None:
-        """Write what was gathered, at once."""
+    def write_out(self) -> int:
+        """Write what was gathered, at once; how many bytes that was."""
         if self._is_over:
-            return
+            return 0
         if self._accepted:
             runs = runs_of(sorted(self._accepted))
             self._accepted = []
@@ -486,8 +486,11 @@ class Conversation:
             ]
         if self.parts:
             parts, self.parts = self.parts, []
-            self.traffic.bytes_out += sum(map(len, parts))
+            size = sum(map(len, parts))
+            self.traffic.bytes_out += size
             self.stream.write(parts)
+            return size
+        return 0
 
     # --- what the core says of what the client asked ---
 

@@ -23,10 +23,15 @@ from veena.core.wire.client import (
     AskWithdraw,
 )
 from veena.core.wire.control import Frame
+from veena.core.wire.event import RELIABLE
 from veena.runtime.access.limits import Rates
 
 #: Units of control work in one turn of the loop: 32 subscriptions, some milliseconds.
 TURN = 320
+#: Events in one turn of the loop. A reliable one is written, routed and delivered by itself; of best effort so many are
+#: dealt with at the price of one.
+TURN_EVENTS = 384
+BEST_EFFORT = 8
 #: The weights that are not 1, in units of about 5 microseconds. A subscription changes what other brokers are told; an
 #: offer is written to disk and sent to the controllers of its realm; a question is asked of all of them.
 WEIGHTS: dict[type[Frame], int] = {
@@ -40,15 +45,22 @@ WEIGHTS: dict[type[Frame], int] = {
 }
 #: A subscription with a past, for which brokers read their logs.
 WITH_A_PAST = 100
+#: Bytes of a constraint, a query or an offered document that are one unit more.
+LENGTH_A_UNIT = 128
 #: All other frames: acknowledgements of up to 256 events, requests, heartbeats, reads of the log (which have limits of
 #: their own).
 OTHERWISE = 1
 
 
 def weight(frame: Frame) -> int:
-    """How much control work a frame is."""
-    if type(frame) is AskSubscribe and frame.since_ns:
-        return WITH_A_PAST
+    """How much control work a frame is: what has to be read first counts by its length as well."""
+    if isinstance(frame, AskSubscribe):
+        found = WITH_A_PAST if frame.since_ns else WEIGHTS[AskSubscribe]
+        return found + len(frame.constraint) // LENGTH_A_UNIT
+    if isinstance(frame, AskQuery):
+        return WEIGHTS[AskQuery] + len(frame.text) // LENGTH_A_UNIT
+    if isinstance(frame, AskAdvertise):
+        return WEIGHTS[AskAdvertise] + (len(frame.properties) + len(frame.xml)) // LENGTH_A_UNIT
     return WEIGHTS.get(type(frame), OTHERWISE)
 
 
@@ -78,11 +90,16 @@ class Pace:
 
         Events cost no control work. They keep their place between the frames around them.
         """
+        events = 0
         if self.rest:
             frames, self.rest = [*self.rest, *frames], []
         self._work = 0
         for at, frame in enumerate(frames):
             if type(frame) is EventBurst:
+                events += frame.count if frame.like.flags & RELIABLE else 1 + frame.count // BEST_EFFORT
+                if events >= TURN_EVENTS:
+                    self.rest = list(frames[at + 1 :])
+                    return frames[: at + 1]
                 continue
             assert isinstance(frame, Frame)
             self._work += weight(frame)

@@ -23,8 +23,12 @@ from veena.runtime.transports.stream import Stream
 class Reading:
     """One client's."""
 
-    def __init__(self, stream: Stream, traffic: Traffic, give: Callable[[Input], None]) -> None:
+    def __init__(
+        self, stream: Stream, traffic: Traffic, give: Callable[[Input], None], is_unwritten: Callable[[], bool]
+    ) -> None:
+        """`is_unwritten` says whether what was handed over is not written yet."""
         self._stream = stream
+        self._is_unwritten = is_unwritten
         self._traffic = traffic
         self._give = give
         #: 0 until the core knows the client, and after it has left.
@@ -55,6 +59,9 @@ class Reading:
             asyncio.get_running_loop().call_soon(self._tell_room)
 
     def _tell_room(self) -> None:
+        if self._is_unwritten():
+            asyncio.get_running_loop().call_soon(self._tell_room)
+            return
         self._asks_room = False
         if not self._clogs and self.session:  # else it is told when there is room again
             self._give(SessionClear(self.session))

@@ -301,8 +301,10 @@ def _query(who: Conversation, frame: AskQuery) -> None:
 
 
 def answer_frames(answer: Answer) -> list[TellAnswer]:
-    """An answer in frames of moderate size; the last one has the counts."""
+    """An answer, or a piece of one, in frames of moderate size; the last one has the counts."""
     pages = list(_pages(answer))
+    if answer.more:
+        return [TellAnswer(answer.number, answer.columns, page, more=True) for page in pages]
     frames = [TellAnswer(answer.number, answer.columns, page, more=True) for page in pages[:-1]]
     last = TellAnswer(
         answer.number,
@@ -311,6 +313,7 @@ def answer_frames(answer: Answer) -> list[TellAnswer]:
         matched=answer.matched,
         silent=answer.silent,
         truncated=answer.truncated,
+        undecided=answer.undecided,
     )
     return [*frames, last]
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from veena.address import Unit
@@ -38,6 +39,7 @@ from veena.core.boundary.inputs_effects import (
     Accepted,
     AcceptedRun,
     Active,
+    ClientDown,
     ClientRefused,
     Deliver,
     DeliverBurst,
@@ -98,6 +100,11 @@ from veena.runtime.transports.stream import Bytes, Listener, Stream
 CHECK_S = 1.0
 #: Conversations of one broker, those that have not said who they are included.
 MAX_CONVERSATIONS = 1 << 17
+#: Inputs that one step gives to the core: a thousand clients may go at once.
+INPUTS = 256
+#: Conversations that are written to in one step, and bytes: some 10 ms, most of them in the kernel.
+WRITES = 500
+WRITE_BYTES = 8 << 20
 #: Subscriptions that one frame tells of what they missed: any more might be longer than a control frame.
 MAX_MISSED = 1 << 15
 _DELIVERED_FLAGS = RELIABLE | REDELIVERED | LATE | PRIORITY_MASK
@@ -188,7 +195,7 @@ class Conversations:
         self._later: list[Input] = []
         #: Why nobody can attach now; empty when all is well.
         self._closed = ""
-        self._is_scheduled = False
+        self._is_scheduled = self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
         #: Whether events may be given to the driver in batches: not while records are made of each.
         self.batches = True
@@ -280,11 +287,22 @@ class Conversations:
     def drain(self, urls: Sequence[str], reason: str = "this broker stops") -> None:
         """Send everybody elsewhere, now and from now on."""
         self.elsewhere = tuple(urls[:MAX_URLS])
-        for who in list(self.everybody.values()):
-            if not self.elsewhere:
-                who.end(RefusalCode.CLOSING, reason)
-            elif who.session:
-                who.say(TellRedirect(self.elsewhere, reason[:MAX_REASON]))
+        self._dismiss(iter(list(self.everybody.values())), reason)
+
+    def _dismiss(self, left: Iterator[Conversation], reason: str) -> None:
+        """Tell some of these to go, and the rest in the next turn of the loop."""
+        some = list(islice(left, WRITES))
+        if not some:
+            return
+        with self.steps.step("sending away", "clients"):
+            self.begin()
+            for who in some:
+                if not self.elsewhere:
+                    who.end(RefusalCode.CLOSING, reason)
+                elif who.session:
+                    who.say(TellRedirect(self.elsewhere, reason[:MAX_REASON]))
+            self.finish()
+        asyncio.get_running_loop().call_soon(self._dismiss, left, reason)
 
     def break_all(self, reason: str, culprit: int, why: str) -> None:
         """End every conversation and begin none until `open`; `why` is for the session of the culprit."""
@@ -441,17 +459,36 @@ class Conversations:
         self._depth += 1
 
     def finish(self) -> None:
-        """Write; what comes up while that is done is written too."""
-        while self._depth == 1 and self._dirty:
-            dirty, self._dirty = self._dirty, []
-            for who in dirty:
-                try:
-                    who.write_out()
-                except Exception as error:  # the others are to be written to as well
-                    self._failed(who, "writing to a client failed", error)
+        """Write; what comes up while that is done is written too. What one step has no time for waits for the next."""
+        if self._depth == 1 and self._dirty:
+            self._write_some()
         self._depth -= 1
         if self._later and not self._depth:
             self._schedule()
+
+    def _write_some(self) -> None:
+        writes, size = WRITES, WRITE_BYTES
+        while self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for at, who in enumerate(dirty):
+                if writes <= 0 or size <= 0:
+                    self._dirty = dirty[at:] + self._dirty
+                    if not self._is_writing:
+                        self._is_writing = True
+                        asyncio.get_running_loop().call_soon(self._write_on)
+                    return
+                writes -= 1
+                try:
+                    size -= who.write_out()
+                except Exception as error:  # the others are to be written to as well
+                    self._failed(who, "writing to a client failed", error)
+
+    def _write_on(self) -> None:
+        """Write what the last step had no time for."""
+        self._is_writing = False
+        with self.steps.step("writing", "clients"):
+            self.begin()
+            self.finish()
 
     def dirty(self, who: Conversation) -> None:
         """Something is to be written to it."""
@@ -473,8 +510,7 @@ class Conversations:
 
     def _give_later(self) -> None:
         self._is_scheduled = False
-        inputs, self._later = self._later, []
-        leaving = tuple(self._leaving)
+        inputs, self._later = self._later[:INPUTS], self._later[INPUTS:]
         with self.steps.step(f"{len(inputs)} that came up: {kinds_of(inputs)}", "clients"):
             self.begin()
             for given in inputs:
@@ -482,8 +518,8 @@ class Conversations:
                     self.driver.give(given)
                 except LocalProtocolError as error:  # those behind it count all the same
                     tell_loop(f"{type(given).__name__} was refused by the core", error)
-            for session in leaving:
-                self._leaving.pop(session, None)
+                if isinstance(given, ClientDown):
+                    self._leaving.pop(given.session, None)
             self.finish()
 
     def forget(self, who: Conversation) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from veena.runtime.store.staging import PartRow, QueryRow
 
 #: Parts that wait at once: four batches of as many tasks as one can have.
 MAX_WAITING_PARTS = 65_536
+#: Of these, those of one user.
+MAX_PARTS_OF_USER = MAX_WAITING_PARTS // 4
 #: Queries whose last batch is remembered, some 300 bytes each.
 MAX_QUERIES = 100_000
 #: Rows of one batch: a sequence number has 32 bits.
@@ -96,6 +99,11 @@ class StagingStatistics:
     held: str
 
 
+def payer(owner: str, publisher: str) -> str:
+    """Whose share what is staged counts for: where nobody shows who they are, the client id stands for the user."""
+    return owner or publisher
+
+
 class Incoming:
     """The events behind an AskStage, as far as they have come."""
 
@@ -109,10 +117,10 @@ class Incoming:
         self.size = 0
         self.refused = refused
 
-    def abandon(self, staging: Staging | None) -> None:
+    def abandon(self, staging: Staging | None, user: str) -> None:
         """Give back the room of what has come: it will not be kept."""
         if staging is not None:
-            staging.give_room(self.size)
+            staging.give_room(user, self.size)
         self.data, self.size = [], 0
 
 
@@ -147,7 +155,12 @@ class Staging:
         self._next_turn = max((row.turn for row in parts), default=0) + 1
         self._last_stamp = max((each.stamp for each in queries), default=0)
         #: Bytes that are on disk, on their way there, or coming in.
-        self.used = sum(row.bytes for row in parts)
+        self.used = 0
+        #: The same by user, and how many parts each has that are not published.
+        self._used_of: Counter[str] = Counter()
+        self._parts_of: Counter[str] = Counter()
+        for row in parts:
+            self._take(payer(row.owner, row.publisher), row.bytes)
         self.releasing = self.released_rows = 0
         self.held = ""
         self._staged_rows = self._published = self._repeated = self._expired = 0
@@ -172,36 +185,48 @@ class Staging:
 
     # --- room ---
 
-    def take_room(self, size: int) -> Refusal | None:
-        """Reserve room for bytes that come in; why not, if there is none."""
-        if self.used + size <= self.max_bytes:
-            self.used += size
+    def take_room(self, user: str, size: int, share: float) -> Refusal | None:
+        """Reserve room for bytes that come in from a user who may have this part of all; why not, if there is none."""
+        has, most = self._used_of[user], int(self.max_bytes * share)
+        if self.used + size <= self.max_bytes and has + size <= most:
+            self._take(user, size)
             return None
-        told = f"{self.used} bytes are staged here, of at most {self.max_bytes}"
+        if has + size > most:
+            told = f"user {user!r} has {has} bytes staged here, of at most {most}"
+            if not self.releasing:
+                return RefusalCode.LIMIT, f"{told}: publish smaller batches, or ask for a larger limit `staged_share`"
+        else:
+            told = f"{self.used} bytes are staged here, of at most {self.max_bytes}"
         if self.releasing:
             return RefusalCode.BUSY, f"{told}; batches that were published are on their way out: try again in a moment"
         return RefusalCode.LIMIT, f"{told}: publish smaller batches, or raise [store] staged_bytes"
 
-    def give_room(self, size: int) -> None:
-        self.used -= size
+    def give_room(self, user: str, size: int) -> None:
+        self._take(user, -size)
+
+    def _take(self, user: str, size: int) -> None:
+        self.used += size
+        self._used_of[user] += size
+        if not self._used_of[user]:
+            del self._used_of[user]
 
     # --- staging ---
 
     def stage(self, owner: str, publisher: str, ask: AskStage, data: bytes, then: Then) -> None:
         """Keep rows whose room is taken; their events were checked."""
-        query = self._queries.get((owner, ask.query))
+        query, user = self._queries.get((owner, ask.query)), payer(owner, publisher)
         if query is not None and ask.batch <= query.batch:
-            self.used -= len(data)
+            self.give_room(user, len(data))
             then(TellStaged(ask.number, 0, known=True))
             return
         part = self._part(owner, ask.query, ask.batch, ask.part)
-        refused = self._why_not_stage(part, publisher, ask)
+        refused = self._why_not_stage(part, owner, publisher, ask)
         if refused is not None:
-            self.used -= len(data)
+            self.give_room(user, len(data))
             then(refused)
             return
         if part is not None and ask.first < part.rows:  # it came before, and its answer was lost
-            self.used -= len(data)
+            self.give_room(user, len(data))
             answer = partial(self._again, part, ask, then)
             part.waiting.append(answer) if part.writing else answer()
             return
@@ -223,11 +248,15 @@ class Staging:
         )  # fmt: skip
         self._write((staged,), partial(self._staged, part, ask, then))
 
-    def _why_not_stage(self, part: Part | None, publisher: str, ask: AskStage) -> Refusal | None:
+    def _why_not_stage(self, part: Part | None, owner: str, publisher: str, ask: AskStage) -> Refusal | None:
         name = f"part {ask.part.hex()} of batch {ask.batch} of query {ask.query!r}"
         if part is None:
             if ask.first:
                 return RefusalCode.INVALID, f"{name}: rows before {ask.first} are not here (any more); stage it anew"
+            user = payer(owner, publisher)
+            if self._parts_of[user] >= MAX_PARTS_OF_USER:
+                told = f"user {user!r} has {self._parts_of[user]} parts that wait here"
+                return RefusalCode.LIMIT, f"{told}, of at most {MAX_PARTS_OF_USER}: publish or abandon some"
             if self._part_count >= MAX_WAITING_PARTS:
                 return RefusalCode.LIMIT, f"{self._part_count} parts wait here already: publish or abandon some"
             return None
@@ -369,6 +398,7 @@ class Staging:
     def _add(self, part: Part) -> None:
         self._parts.setdefault((part.row.owner, part.row.query), {})[part.row.batch, part.row.name] = part
         self._part_count += 1
+        self._parts_of[payer(part.row.owner, part.row.publisher)] += 1
 
     def _remove(self, part: Part) -> None:
         key = (part.row.owner, part.row.query)
@@ -377,6 +407,10 @@ class Staging:
         if not found:
             del self._parts[key]
         self._part_count -= 1
+        user = payer(part.row.owner, part.row.publisher)
+        self._parts_of[user] -= 1
+        if not self._parts_of[user]:
+            del self._parts_of[user]
 
     # --- what is not needed ---
 
@@ -391,8 +425,8 @@ class Staging:
 
         def dropped(failed: str | None) -> None:
             # Where the disk failed they lie there until the next start, and are in nobody's way but for their bytes.
-            if failed is None:
-                self.used -= sum(part.bytes for part in parts)
+            for part in parts if failed is None else ():
+                self.give_room(payer(part.row.owner, part.row.publisher), part.bytes)
             then(failed)
 
         if parts:
@@ -427,7 +461,7 @@ class Staging:
     def released(self, part: Part, rows: int, size: int) -> None:
         """Rows of a published part are in the log."""
         part.bytes -= size
-        self.used -= size
+        self.give_room(payer(part.row.owner, part.row.publisher), size)
         self.released_rows += rows
 
     def emptied(self, part: Part) -> None:

@@ -17,7 +17,7 @@ from veena.core.wire.staging import AskAbandon, AskPublish, AskPublished, AskSta
 from veena.errors import InvalidEvent, RefusalCode, RemoteProtocolError
 from veena.matching.xpath.document import check_document
 from veena.runtime.clients.conversation import Conversation
-from veena.runtime.clients.staging import Incoming, Refusal, Then
+from veena.runtime.clients.staging import Incoming, Refusal, Then, payer
 
 #: Bytes of the events behind one AskStage: one write to the disk. A client in a hurry sends about a megabyte.
 MAX_CHUNK_BYTES = 32 << 20
@@ -53,6 +53,10 @@ def take(who: Conversation, bursts: list[EventBurst]) -> list[EventBurst]:
     return rest[::-1]
 
 
+def _payer(who: Conversation) -> str:
+    return payer(who.owner, who.client_id)
+
+
 def _add(who: Conversation, incoming: Incoming, burst: EventBurst) -> None:
     at = incoming.ask.first + incoming.ask.rows - incoming.left
     incoming.left -= burst.count
@@ -68,12 +72,12 @@ def _add(who: Conversation, incoming: Incoming, burst: EventBurst) -> None:
         )
     if incoming.refused is None:
         assert who.house.staging is not None
-        incoming.refused = who.house.staging.take_room(size)
+        incoming.refused = who.house.staging.take_room(_payer(who), size, who.limits.staged_share)
     if incoming.refused is None:
         incoming.data.append(burst.data)
         incoming.size += size
     else:
-        incoming.abandon(who.house.staging)
+        incoming.abandon(who.house.staging, _payer(who))
 
 
 def _wrong(who: Conversation, like: EventFrame) -> Refusal | None:
@@ -107,7 +111,7 @@ def _finish(who: Conversation, incoming: Incoming) -> None:
     staging = who.house.staging
     assert staging is not None
     if who.chunks >= MAX_CHUNKS:
-        staging.give_room(incoming.size)
+        staging.give_room(_payer(who), incoming.size)
         who.refuse(ask.number, RefusalCode.LIMIT, f"{who.chunks} chunks are not answered yet: wait for some of them")
         return
     who.chunks += 1

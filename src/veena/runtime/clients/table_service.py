@@ -16,6 +16,7 @@ import asyncio
 import queue
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,11 +61,15 @@ THREADS: Final = 2
 #: Reads that are open at once, of everybody and of one conversation.
 MAX_READS: Final = 128
 MAX_READS_EACH: Final = 16
+#: The same of one user, over all of its connections.
+MAX_READS_OF_USER: Final = 64
 #: Bytes that wait for a reader to take them, above which no block is made for it: so a reader that does not read holds
 #: this and one block for each thread, whatever it asked for.
 ROOM_BYTES: Final = 1 << 20
 #: Questions of one conversation that wait for a thread.
 MAX_QUESTIONS_EACH: Final = 64
+#: The same of one user, over all of its connections.
+MAX_QUESTIONS_OF_USER: Final = 256
 #: A read that nobody has asked on for so long gives up its place when it is needed.
 IDLE_S: Final = 60.0
 #: Readers that are counted by name; the rest are counted together.
@@ -162,6 +167,8 @@ class LogService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self._total = ReaderStatistics()
+        #: Questions of each user that wait for a thread.
+        self._asked: Counter[str] = Counter()
         self._counted: dict[str, ReaderStatistics] = {}
         self._gaps = self._failed = 0
 
@@ -198,6 +205,11 @@ class LogService:
             who.refuse(
                 frame.number, RefusalCode.LIMIT, f"{len(reader.reads)} reads of this client are open: end one first"
             )
+            return
+        mine = sum(each.who.principal_name == who.principal_name for each in self._reads)
+        if mine >= MAX_READS_OF_USER:
+            reason = f"{mine} reads of user {who.principal_name!r} are open here: end one first"
+            who.refuse(frame.number, RefusalCode.LIMIT, reason)
             return
         if not self._has_room():
             who.refuse(frame.number, RefusalCode.BUSY, f"{len(self._reads)} reads are open here: ask again in a moment")
@@ -313,24 +325,35 @@ class LogService:
     # --- jobs ---
 
     def _question(self, who: Conversation, number: int, answer: Callable[[LogReading], bytes]) -> None:
-        reader = self._reader(who)
+        reader, user = self._reader(who), who.principal_name
+        if self._asked[user] >= MAX_QUESTIONS_OF_USER:
+            reason = f"{self._asked[user]} questions of user {user!r} wait for an answer: wait for some of them"
+            who.refuse(number, RefusalCode.LIMIT, reason)
+            return
         if reader.questions >= MAX_QUESTIONS_EACH:
             who.refuse(
                 number, RefusalCode.LIMIT, f"{reader.questions} questions wait for an answer: wait for some of them"
             )
             return
         reader.questions += 1
+        self._asked[user] += 1
+
+        def done() -> None:
+            reader.questions -= 1
+            self._asked[user] -= 1
+            if not self._asked[user]:
+                del self._asked[user]
 
         def run(reading: LogReading) -> Callable[[], None]:
             data = answer(reading)
             return lambda: told(data)
 
         def told(data: bytes) -> None:
-            reader.questions -= 1
+            done()
             who.say_bytes([data])
 
         def failed(error: Exception) -> None:
-            reader.questions -= 1
+            done()
             self._fail(who, number, error)
 
         self._submit(_Job(run, failed))

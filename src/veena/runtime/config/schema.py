@@ -358,7 +358,7 @@ class Config:
         """With what may change while a broker runs from another file; everything else stays as it is."""
         found = self.tables
         for section, key in changes(self.tables, new.tables):
-            if (section, key) in RELOADABLE:
+            if may_change(section, key, new.tables):
                 changed = msgspec.structs.replace(
                     getattr(found, section), **{key: getattr(getattr(new.tables, section), key)}
                 )
@@ -466,6 +466,13 @@ class ConfigFaults(ConfigError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.faults))
+
+
+def may_change(section: str, key: str, new: Tables) -> bool:
+    """Whether a running broker takes this over. It goes on asking who somebody is, whatever it reads: a file that was
+    read while it was written, or emptied, must not let everybody in."""
+    is_opening = (section, key) == ("auth", "users_file") and new.auth.users_file is None
+    return (section, key) in RELOADABLE and not is_opening
 
 
 def changes(old: Tables, new: Tables) -> Iterator[tuple[str, str]]:

@@ -17,8 +17,8 @@ from math import inf
 from typing import Protocol
 
 from veena.core.wire import codec as wire
-from veena.core.wire.control import Hello
-from veena.core.wire.event import EventCodec
+from veena.core.wire.control import Done, Heartbeat, Hello, Received
+from veena.core.wire.event import EventCodec, EventFrame
 from veena.errors import RemoteProtocolError
 from veena.runtime.steps import Steps, kinds_of
 from veena.runtime.transports.stream import Bytes, Stream
@@ -29,6 +29,12 @@ from veena.runtime.transports.url import Url
 WRITE_AT = 64 * 1024
 #: Room that is told at a time while something waits: what a stream takes between its marks.
 PIECE = HIGH_WATER - LOW_WATER
+#: For how long the frames of a read are handed on in one step; a piece more may take as long again.
+DEAL_S = 0.01
+#: Frames in one piece, and how many of them each frame counts for that changes what a broker knows of others.
+MAX_PIECE = 256
+HEAVY = 256
+_LIGHT = (EventFrame, Heartbeat, Done, Received)
 #: How much of a measured load stays in the next, and which change is worth telling.
 LOAD_MEMORY = 0.6
 LOAD_NEWS = 0.05
@@ -91,6 +97,11 @@ class LinkEnd:
         self.granted_until = inf
         self._links = links
         self._decoder = wire.Decoder(links.codec, links.codec.max_frame, renumber=False)
+        #: Frames that wait for the next step, what is wrong with what came behind them, and why the stream is closed.
+        self._rest: list[wire.Numbered] = []
+        self._is_dealing = False
+        self._wrong: RemoteProtocolError | None = None
+        self._closed_by = ""
         self._bytes_in = self._bytes_out = 0
         self._parts: list[Bytes] = []
         self._size = 0
@@ -111,19 +122,49 @@ class LinkEnd:
         frames: list[wire.Numbered] = []
         try:
             frames = self._decoder.feed(data if type(data) is bytes else bytes(data))
-            if frames:
-                self._links.arrived(self, frames)
         except RemoteProtocolError as error:
-            self._links.fault(self, error)
+            self._wrong = error
+        try:
+            self._deal(frames)
         finally:
             if is_step:
                 self._links.steps.end(lambda: (kinds_of(frame for _, frame in frames), self._name))
+
+    def _deal(self, frames: list[wire.Numbered]) -> None:
+        """Hand on as much as one step has time for, in its order; nothing is read until the rest is handed on too."""
+        self._rest += frames
+        until = time.monotonic() + DEAL_S
+        while self._rest and time.monotonic() < until:
+            taken = _piece(self._rest)
+            piece, self._rest = self._rest[:taken], self._rest[taken:]
+            self._links.arrived(self, piece)
+        if self._rest:
+            if not self._is_dealing:
+                self._is_dealing = True
+                self.stream.pause()
+                asyncio.get_running_loop().call_soon(self._deal_on)
+        elif self._wrong is not None:
+            wrong, self._wrong = self._wrong, None
+            self._links.fault(self, wrong)
+
+    def _deal_on(self) -> None:
+        self._is_dealing = False
+        rest = self._rest
+        with self._links.steps.step(kinds_of(frame for _, frame in rest[:MAX_PIECE]), self._name):
+            self._deal([])
+        if not self._is_dealing:
+            self.stream.resume()
+            if self._closed_by:
+                self.closed(self._closed_by)
 
     @property
     def _name(self) -> str:
         return f"link {self.number} to {self.stream.peer}"
 
     def closed(self, reason: str) -> None:
+        if self._is_dealing:  # what came before the end counts
+            self._closed_by = reason or "closed"
+            return
         self._links.over(self, reason)
         if self.own is not None:
             self.own.over.set()
@@ -209,3 +250,13 @@ class LinkEnd:
             self._load,
             None if measured is None else measured[0],
         )
+
+
+def _piece(frames: list[wire.Numbered]) -> int:
+    """How many of these frames are handed on together."""
+    work = 0
+    for at, (_, frame) in enumerate(frames, 1):
+        work += 1 if isinstance(frame, _LIGHT) else HEAVY
+        if work >= MAX_PIECE:
+            return at
+    return len(frames)

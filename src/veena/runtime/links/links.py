@@ -40,7 +40,7 @@ from veena.runtime.links.trust import NotTrusted, Trust
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
 from veena.runtime.steps import Steps
-from veena.runtime.supervision import Supervisor, once
+from veena.runtime.supervision import Supervisor, once, tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
 from veena.runtime.transports.senders import Sender
@@ -460,16 +460,23 @@ class Links:
 
     def _look_at_all(self, now: float) -> None:
         for end in list(self._ends.values()):
-            expired = self.revoked.why_not(end.stream.certificate, now)
-            if expired is None and now >= end.granted_until:
-                expired = "the grant that this broker showed has expired: show a new one"
-            if expired is not None:
-                self._note_end(end, expired)
-                self._end(end, expired)
-                continue
-            news = end.measure()
-            if news is not None:
-                self._give(LinkLoad(end.number, news))
+            try:
+                self._look_at(end, now)
+            except Exception as error:  # the others are to be looked at as well
+                tell_loop("looking after a link failed", error)
+                self._end(end, "this broker failed to look after the link: connect again")
+
+    def _look_at(self, end: LinkEnd, now: float) -> None:
+        expired = self.revoked.why_not(end.stream.certificate, now)
+        if expired is None and now >= end.granted_until:
+            expired = "the grant that this broker showed has expired: show a new one"
+        if expired is not None:
+            self._note_end(end, expired)
+            self._end(end, expired)
+            return
+        news = end.measure()
+        if news is not None:
+            self._give(LinkLoad(end.number, news))
 
     def statistics(self) -> tuple[EndStatistics, ...]:
         return tuple(end.statistics() for end in self._ends.values())

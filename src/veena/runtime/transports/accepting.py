@@ -80,8 +80,13 @@ class Acceptor:
             self._take(connection, address)
 
     def _look_again(self, listening: socket.socket) -> None:
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        try:
             self._loop.add_reader(listening.fileno(), self._ready, listening)
+        except OSError as error:  # nobody would look at this socket ever again
+            self._strangers.short_of_descriptors(error.strerror or str(error))
+            self._loop.call_later(PAUSE_S, self._look_again, listening)
 
     def _take(self, connection: socket.socket, address: tuple[object, ...]) -> None:
         connection.setblocking(False)

@@ -167,7 +167,7 @@ class DurableClients:
                 self._draw_subscription(client)
 
     def _draw_subscription(self, client: DurableClient) -> None:
-        wish = Wish(*draw_subscription(self._chance), self._world.network.levels)
+        wish = Wish(*draw_subscription(self._chance, self._world.options.costly), self._world.network.levels)
         name = f"wish-{len(client.subscriptions)}"
         ack: Literal["auto", "manual"] = "manual" if self._chance.random() < MANUAL else "auto"
         found = DurableSubscription(client, name, wish, create_engine(wish), ack)
@@ -257,7 +257,7 @@ class DurableClients:
             return
         each = chance.choice(found)
         each.former.append(each.engine)
-        each.wish = Wish(*draw_subscription(chance), self._world.network.levels)
+        each.wish = Wish(*draw_subscription(chance, self._world.options.costly), self._world.network.levels)
         each.engine, each.active_ns = create_engine(each.wish), None
         if each.number and chance.random() < 0.5:
             self._world.give(client.broker, Unsubscribe(client.session, each.number))
@@ -275,7 +275,8 @@ class DurableClients:
         ids = [
             entry.frame.id
             for entry in disk.entries
-            if any(entry.offset >= inboxes[inbox] for inbox in entry.inboxes if inbox in inboxes)
+            if not entry.frame.doubtful  # that is judged by what is asked for when it is handed over
+            and any(entry.offset >= inboxes[inbox] for inbox in entry.inboxes if inbox in inboxes)
         ]
         kept = [self._traffic.published(event_id) for event_id in ids]
         return [publication for publication in kept if publication is not None and publication not in each.got]

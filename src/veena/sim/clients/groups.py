@@ -104,7 +104,7 @@ class GroupClients:
         #: How often a member was not given what it may not have.
         self.denied = 0
         for number in range(count):
-            wish = Wish(*draw_subscription(chance), world.network.levels)
+            wish = Wish(*draw_subscription(chance, world.options.costly), world.network.levels)
             members = [
                 Member(f"group-{number}-{each}", chance.choice(addresses), chance.choice(PAUSES_NS))
                 for each in range(chance.randint(*MEMBERS))

@@ -118,7 +118,10 @@ class Population:
     def _draw_wishes(self, most: int) -> list[Wish]:
         levels, chance = self._world.network.levels, self._chance
         return [
-            Wish(*draw_subscription(chance), chance.choice((levels, levels, chance.randint(1, levels))))
+            Wish(
+                *draw_subscription(chance, self._world.options.costly),
+                chance.choice((levels, levels, chance.randint(1, levels))),
+            )
             for _ in range(chance.randint(1, most))
         ]
 
@@ -247,7 +250,11 @@ def create_engine(wish: Wish) -> Engine:
     return engine
 
 
-def draw_subscription(chance: Random) -> tuple[str, Constraint]:
+#: What stands for wishes in these languages where subscriptions are to be costly: as many as there are others.
+COSTLY = ("integer", "tags", "xpath")
+
+
+def draw_subscription(chance: Random, costly: bool = False) -> tuple[str, Constraint]:
     """A wish in one of the languages, over the small vocabulary of `draw_event`."""
     engine = chance.choice(("integer", "topic", "selector", "selector", "tags", "constraint", "xpath"))
     number = chance.randrange(5)
@@ -260,6 +267,8 @@ def draw_subscription(chance: Random) -> tuple[str, Constraint]:
         "constraint": chance.choice((f"price > {number}", f"sym == 's{number}'", "not exist nothing")),
         "xpath": f"/menu/drink[price > {number}]",
     }
+    if costly and engine in COSTLY:
+        return "xpath", f"//drink[price > {number}][//price]"
     return engine, wishes[engine]
 
 

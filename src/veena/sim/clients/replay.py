@@ -59,7 +59,7 @@ class PastClients:
         self._traffic = traffic
         self._chance = chance
         levels = world.network.levels
-        wishes = [Wish(*draw_subscription(chance), levels) for _ in range(count)]
+        wishes = [Wish(*draw_subscription(chance, world.options.costly), levels) for _ in range(count)]
         self.clients = [PastClient(f"past-{n}", wish, create_engine(wish)) for n, wish in enumerate(wishes)]
         self._afterwards: list[PastClient] = []
         self.duplicates: list[str] = []

@@ -45,6 +45,8 @@ SIZES = (((22, 60), 80), ((60, 120), 16), ((120, 300), 4))
 START_NS = 20 * SECOND_NS
 #: How long events are published in a run without faults; otherwise for as long as there are faults.
 QUIET_TIME_NS = 20 * SECOND_NS
+#: What may wait for a client in a costly world.
+COSTLY_OUTLET = 4096
 #: Clients change their mind so often, until the faults end.
 CHURN_NS = 5 * SECOND_NS
 
@@ -76,6 +78,9 @@ class Report:
     joined: int
     #: Cores that raised an exception over a frame, and were made anew.
     renewals: int
+    #: Evaluations outside of brokers' loops, and workers that ended before they had answered.
+    evaluated: int
+    workers_lost: int
     clashes: tuple[str, ...]
     faults: tuple[str, ...]
     steps: int
@@ -152,10 +157,11 @@ def run_seed(
     breaks: int = 0,
     liars: int = 0,
     signed: bool = False,
+    costly: bool = False,
 ) -> Report:
     """Simulate one seed; `events` and `brokers` override how many it draws, `guests` ask to be let in meanwhile, links
-    are `narrow` for a while so often, and a core `breaks` so often. Brokers with links between super-clusters are
-    `liars` so often; if `signed`, all sign what crosses these links.
+    are `narrow` for a while so often, and a core `breaks` so often; many subscriptions are `costly`. Brokers with links
+    between super-clusters are `liars` so often; if `signed`, all sign what crosses these links.
 
     `change` alters the drawn options, `make_broker` plants a bug: both are for tests.
     """
@@ -167,7 +173,10 @@ def run_seed(
     if not network.links and (narrow or faults in {"links", "all"}):
         option, value = ("--narrow", str(narrow)) if narrow else ("--faults", faults)
         raise ConfigError(option, value, "strikes links, and this network has none", "use two brokers or more")
-    options = replace(draw(chance, faults, len(network.brokers), events), guests=guests, narrow=narrow, breaks=breaks)
+    drawn = draw(chance, faults, len(network.brokers), events)
+    options = replace(drawn, guests=guests, narrow=narrow, breaks=breaks, costly=costly)
+    if costly:  # what waits for evaluations is within the bound, beyond which a subscription is suspended
+        options = replace(options, outlet=COSTLY_OUTLET)
     options = replace(options, liars=liars, signed=signed)
     if change is not None:
         options = change(options)
@@ -274,6 +283,8 @@ def _report(seed: int, play: Play, broken: str | None) -> Report:
         brokers=sum(1 for _ in world.live()),
         joined=play.guests.joined,
         renewals=world.counters.renewals,
+        evaluated=world.evaluator.answered,
+        workers_lost=world.evaluator.failed,
         clashes=tuple(play.guests.clashes),
         faults=tuple(f"{fault.at_ns / SECOND_NS:.3f} s: {fault.what}" for fault in (*play.plan, *play.guests.fates)),
         steps=world.counters.steps,
@@ -281,8 +292,9 @@ def _report(seed: int, play: Play, broken: str | None) -> Report:
         virtual_seconds=round(world.now_ns / SECOND_NS, 3),
         clients=len(play.population.clients),
         interest_narrower=judgement.narrower if judgement else 0,
-        # What was wanted where nobody can be reached any more is kept for a while: wider, on purpose.
-        interest_wider=judgement.wider if judgement and not options.permanent else 0,
+        # What was wanted where nobody can be reached any more is kept for a while, and what costs too much on the way
+        # is taken for wanted: wider, on purpose.
+        interest_wider=judgement.wider if judgement and not options.permanent and not options.costly else 0,
         false_statements=tuple(play.false),
         wrong_maps=() if broken else tuple(map(label, world.wrong_maps())),
         wrong_hops=() if broken else tuple(f"{label(a)} -> {label(u)}" for a, u in wrong_hops(world)),

@@ -31,13 +31,14 @@ def soak(
     breaks: int = 0,
     liars: int = 0,
     signed: bool = False,
+    costly: bool = False,
 ) -> Generator[Report, None, None]:
     """The reports of `seeds` seeds, or of those that begin within `seconds`; to close it breaks off what runs."""
     end = time.monotonic() + seconds if seconds else None
     given = 0
     run = partial(
         run_seed, faults=faults, network=network, events=events, brokers=brokers, guests=guests, narrow=narrow,
-        breaks=breaks, liars=liars, signed=signed,
+        breaks=breaks, costly=costly, liars=liars, signed=signed,
     )  # fmt: skip
 
     def is_more() -> bool:

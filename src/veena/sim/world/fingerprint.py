@@ -27,6 +27,7 @@ import msgspec
 from veena.address import Address, Unit
 from veena.core.boundary import clients, user_shares
 from veena.core.boundary import discovery as discovery_boundary
+from veena.core.boundary import evaluation as evaluation_boundary
 from veena.core.boundary import explain as explain_boundary
 from veena.core.boundary import inputs_effects as boundary
 from veena.core.boundary import staging as stage
@@ -78,6 +79,7 @@ INPUT_CODES: dict[type[Input], int] = {
     user_shares.UserShares: 33,
     boundary.Granted: 34,
     boundary.ClockSet: 35,
+    evaluation_boundary.Evaluated: 36,
 }
 
 #: From 128 on, so that no effect has the code of an input.
@@ -118,6 +120,7 @@ EFFECT_CODES: dict[type[Effect], int] = {
     stage.StagedHeld: 161,
     clients.AskRoom: 162,
     clients.SubscriptionState: 163,
+    evaluation_boundary.Evaluate: 165,
     boundary.StatementRefused: 164,
 }
 

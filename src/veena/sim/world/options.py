@@ -84,6 +84,8 @@ class Options:
     liars: int = 0
     #: Clients that subscribe during the run, or after it, and want what was accepted since some time (`since`).
     pasts: int = 0
+    #: Let many subscriptions cost more than brokers spend in their loops.
+    costly: bool = False
     #: What brokers remember for those who ask what became of an event.
     records: Literal["off", "deliveries", "all"] = "off"
     #: Disks that an event is on before it is accepted.

@@ -17,6 +17,7 @@ from random import Random
 
 from veena.address import Address, link_level
 from veena.core.boundary.clients import AskRoom, SessionClear, SessionClogged
+from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.inputs_effects import (
     Arrived,
     ClientDown,
@@ -43,8 +44,10 @@ from veena.core.broker import Broker
 from veena.core.trust.signatures import SIGNED_LEVEL
 from veena.core.wire.control import Heartbeat, Received
 from veena.core.wire.event import COPY, EventFrame
+from veena.matching.base.work import EVALUATION_WORK
 from veena.runtime.networks.file import Network
 from veena.sim.world.dialling import Partition, dial, listen_address
+from veena.sim.world.evaluator import Evaluator
 from veena.sim.world.fingerprint import Fingerprint
 from veena.sim.world.keyring import KeyRing
 from veena.sim.world.map_oracle import Oracle
@@ -68,6 +71,8 @@ DISK_JITTER_NS = 4 * MILLISECOND_NS
 RENEWAL_NS = 100 * MILLISECOND_NS
 #: What the options count of what may wait for a client: an event of this world, with what holds it.
 OUTLET_BYTES = 600
+#: What brokers of a costly world spend on one evaluation in their loop: next to nothing.
+COSTLY_WORK = 40
 #: What a broker tells a client, or of its event.
 ClientEffect = ToClient
 
@@ -83,6 +88,7 @@ def _settings_of(network: Network, options: Options) -> Settings:
         records=options.records,
         retention_ns=options.retention_ns,
         standby_ns=options.standby_ns,
+        evaluation_work=COSTLY_WORK if options.costly else EVALUATION_WORK,
     )
 
 
@@ -143,6 +149,8 @@ class World:
         #: Frames on the way that are more than a sign of life: none means that nothing new can happen.
         self._news_under_way = 0
         self._fingerprint = Fingerprint()
+        #: What evaluates for all brokers.
+        self.evaluator = Evaluator(seed, self.at)
         for address in self.nodes:
             self.start(address)
 
@@ -283,6 +291,8 @@ class World:
                 self._store(node, broker, effect)
             elif type(effect) is Read:
                 self._read(node, broker, effect)
+            elif type(effect) is Evaluate:
+                self._evaluate(node, broker, effect)
             elif isinstance(effect, ClientEffect):
                 self._tell_client(node.address, effect)
             elif type(effect) is Dial:
@@ -357,6 +367,13 @@ class World:
                 self.give(node.address, LogRead(effect.ticket, tuple(islice(wanted, effect.limit))))
 
         self.at(self.now_ns + DISK_NS, found)
+
+    def _evaluate(self, node: Node, broker: Broker, effect: Evaluate) -> None:
+        def give(answer: Evaluated) -> None:
+            if node.broker is broker:
+                self.give(node.address, answer)
+
+        self.evaluator.evaluate(node.address, effect, self.now_ns, give)
 
     def _restart(self, node: Node, effect: Restart) -> None:
         """Start a broker again under its new address, in its new network, when its old connections are closed."""

@@ -29,7 +29,7 @@ _WORDS: Final = {
     "ended": "the subscription ended before the event came",
     "expired": "their time to live was over",
     "waiting": "kept for a durable subscription whose client is away, or on their way",
-    "dropped": "lost by the rule for clients that do not read",
+    "dropped": "lost by the rules for clients that do not read, and for subscriptions that cost too much",
     "unknown": "deliveries of events that are not in the archive",
     "digest_false_positives": "units that a digest let an event into",
     "astray": "units entered in vain that nothing explains",

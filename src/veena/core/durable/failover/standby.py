@@ -335,9 +335,12 @@ class Standbys(DurableObserver):
         meter.begin()
         for record in list(records.values()):
             size = len(self._host) - record.scope
-            if place[:size] == self._host[:size] and record.matcher.destinations_within(event, meter):
-                backlog = Backlog(record.client, record.name, message.frame, straggler=True)
-                self._roaming.take_in(backlog, now_ns)
+            if place[:size] != self._host[:size]:
+                continue
+            matched, undecided = record.matcher.match_within(event, meter)
+            if matched or undecided:
+                data = message.frame if matched else self._codec.encode(frame.doubtful_copy(), 0)
+                self._roaming.take_in(Backlog(record.client, record.name, data, straggler=True), now_ns)
 
     def _on_posted(self, message: Message, records: dict[Key, _Record], now_ns: int) -> None:
         """What was written to a home whose place was taken."""

@@ -1,0 +1,224 @@
+"""Constraints that are evaluated outside of this broker's loop: who may have how much of it, and whose turn it is.
+
+    ask(user, constraint, document) --> the user's queue --> Evaluate(ticket) --> Evaluated(ticket) --> whoever asked
+
+Users take turns, one evaluation each, and few are under way at once: so the queue is here, where it is bounded by what
+waits for an answer (`held_streams`, `durable.redelivery`), and a worker that is ended loses next to nothing. What
+several subscriptions ask of one document is evaluated once.
+
+Each user has a *budget* of work: `WORK_S` more every second, up to `BURST`. Who has spent more than that waits until it
+is paid back; other users go on. An evaluation that failed because its worker was ended is tried once more, and then it
+counts as too much.
+
+The invariant: every question is answered once, however often its worker fails. Work is counted, not time; the only
+clock is that of the budgets.
+
+Rejected: a limit in seconds (a verdict that depends on the load of a machine is none); a queue by subscription (a user
+has thousands of them).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from veena.core.boundary.evaluation import Evaluate, Evaluated
+from veena.core.boundary.inputs_effects import Effect
+from veena.core.boundary.settings import SECOND_NS
+from veena.core.interest.constraint import Want
+from veena.matching.base.verdict import Verdict
+from veena.matching.base.work import OUTSIDE_WORK
+
+#: Given to a worker at once: one that it works on, and the next.
+MAX_RUNNING = 2
+#: A user's budget: a tenth to a third of one processor, and four of the largest evaluations in a row.
+WORK_S = 10_000_000
+BURST = 4 * OUTSIDE_WORK
+#: How often an evaluation is begun before it counts as too much.
+MAX_TRIES = 3
+#: Users whose budgets are remembered though they are whole again.
+MAX_ACCOUNTS = 1024
+
+#: Called with the verdict and the time; and whether somebody still waits for that.
+Then = Callable[[Verdict, int], None]
+IsLive = Callable[[], bool]
+_Key = tuple[int, bytes, str | bytes]
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    key: _Key
+    want: Want
+    user: str
+    waiting: list[tuple[Then, IsLive]]
+    tries: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        return any(is_live() for _, is_live in self.waiting)
+
+
+@dataclass(slots=True)
+class _Account:
+    """A user's budget, as it was at a time, and what it asks for."""
+
+    budget: int
+    at_ns: int
+    queue: deque[_Question] = field(default_factory=deque)
+
+    def refill(self, now_ns: int) -> None:
+        earned = max(0, now_ns - self.at_ns) * WORK_S // SECOND_NS
+        if earned:
+            self.budget, self.at_ns = min(BURST, self.budget + earned), max(now_ns, self.at_ns)
+
+    @property
+    def ready_ns(self) -> int:
+        """When something of it can be spent again."""
+        return self.at_ns if self.budget > 0 else self.at_ns + (1 - self.budget) * SECOND_NS // WORK_S + 1
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationStatistics:
+    #: Since the start: evaluated, of these too much, and begun anew because a worker failed.
+    made: int = 0
+    too_much: int = 0
+    failed: int = 0
+    #: Now: asked and not answered, and the users that have spent their budgets.
+    waiting: int = 0
+    spent_users: int = 0
+    #: Since the start: work that was spent, and subscriptions that were suspended for it.
+    work: int = 0
+    suspended: int = 0
+
+
+class Evaluations:
+    """One a broker."""
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self._effects = effects
+        self._ticket = 0
+        self._accounts: dict[str, _Account] = {}
+        #: Users that ask for something, whose turn is next first.
+        self._turns: dict[str, None] = {}
+        self._open: dict[_Key, _Question] = {}
+        self._running: dict[int, _Question] = {}
+        self._wake_ns: int | None = None
+        self._made = self._too_much = self._failed = self._work = 0
+        #: Subscriptions that were suspended; whoever suspends one counts it.
+        self.suspended = 0
+
+    def ask(self, user: str, want: Want, document: str | bytes, then: Then, is_live: IsLive, now_ns: int) -> None:
+        """Evaluate a want on a document at the expense of a user; `then` is called with the verdict, later, unless
+        nobody waits for it any more."""
+        key = (want.base, want.payload, document)
+        known = self._open.get(key)
+        if known is not None:
+            known.waiting.append((then, is_live))
+            return
+        question = self._open[key] = _Question(key, want, user, [(then, is_live)])
+        account = self._accounts.get(user)
+        if account is None:
+            self._forget_idle(now_ns)
+            account = self._accounts[user] = _Account(BURST, now_ns)
+        account.queue.append(question)
+        self._turns.setdefault(user)
+        self._start(now_ns)
+
+    def on_evaluated(self, given: Evaluated, now_ns: int) -> None:
+        """A worker has answered, or has failed."""
+        question = self._running.pop(given.ticket, None)
+        if question is None:
+            return
+        verdict = given.verdict
+        account = self._accounts[question.user]
+        account.refill(now_ns)
+        spent = OUTSIDE_WORK if verdict is Verdict.FAILED else min(given.work, OUTSIDE_WORK)
+        account.budget -= spent
+        self._work += spent
+        if verdict is Verdict.FAILED:
+            self._failed += 1
+            question.tries += 1
+            if question.tries < MAX_TRIES:
+                account.queue.appendleft(question)
+                self._turns.setdefault(question.user)
+                self._start(now_ns)
+                return
+            verdict = Verdict.TOO_MUCH
+        self._made += 1
+        self._too_much += verdict is Verdict.TOO_MUCH
+        del self._open[question.key]
+        self._start(now_ns)
+        for then, is_live in question.waiting:
+            if is_live():
+                then(verdict, now_ns)
+
+    def waiting(self, user: str) -> int:
+        """Questions of a user whose turn has not come yet."""
+        account = self._accounts.get(user)
+        return 0 if account is None else len(account.queue)
+
+    def drop_dead(self, user: str) -> None:
+        """Forget what a user asked for and nobody waits for any more."""
+        account = self._accounts.get(user)
+        if account is None or not account.queue:
+            return
+        kept: deque[_Question] = deque()
+        for question in account.queue:
+            if question.is_live:
+                kept.append(question)
+            else:
+                del self._open[question.key]
+        account.queue = kept
+        if not kept:
+            del self._turns[user]
+
+    def _start(self, now_ns: int) -> None:
+        """Give out what there is room for."""
+        self._wake_ns = None
+        for user in list(self._turns) if len(self._running) < MAX_RUNNING else ():
+            account = self._accounts[user]
+            account.refill(now_ns)
+            if account.budget <= 0:
+                ready_ns = account.ready_ns
+                self._wake_ns = ready_ns if self._wake_ns is None else min(self._wake_ns, ready_ns)
+                continue
+            question = account.queue.popleft()
+            del self._turns[user]
+            if account.queue:
+                self._turns[user] = None  # behind the others
+            self._ticket += 1
+            self._running[self._ticket] = question
+            want = question.want
+            self._effects.append(Evaluate(self._ticket, want.engine, want.constraint, question.key[2], OUTSIDE_WORK))
+            if len(self._running) >= MAX_RUNNING:
+                return
+
+    def _forget_idle(self, now_ns: int) -> None:
+        if len(self._accounts) < MAX_ACCOUNTS:
+            return
+        running = {question.user for question in self._running.values()}
+        for user, account in list(self._accounts.items()):
+            account.refill(now_ns)
+            if account.budget >= BURST and not account.queue and user not in running:
+                del self._accounts[user]
+
+    def tick(self, now_ns: int) -> None:
+        if self._wake_ns is not None and now_ns >= self._wake_ns:
+            self._start(now_ns)
+
+    def next_wakeup(self) -> int | None:
+        return self._wake_ns
+
+    def statistics(self) -> EvaluationStatistics:
+        spent = sum(account.budget <= 0 for account in self._accounts.values())
+        return EvaluationStatistics(
+            self._made, self._too_much, self._failed, len(self._open), spent, self._work, self.suspended
+        )
+
+    def check(self) -> None:
+        queued = [question for account in self._accounts.values() for question in account.queue]
+        assert len(self._running) <= MAX_RUNNING
+        assert len(queued) + len(self._running) == len(self._open)
+        assert {question.user for question in queued} == self._turns.keys()
+        assert all(question.waiting for question in self._open.values())

@@ -1,0 +1,281 @@
+"""Subscriptions that cost more than a broker's loop may spend: real brokers, real sockets, a real worker process.
+
+An attacker subscribes to what is expensive, and an honest client of the same broker notices nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import veena
+from tests.runtime.client_brokers import PATIENCE_S, run, until
+from tests.runtime.processes import veena as started
+from veena.client import Client, Subscription
+from veena.core.boundary.explain import Reason
+from veena.errors import RefusalCode
+from veena.event import Event
+from veena.runtime.broker.driver import Driver
+from veena.runtime.broker.metrics import exposition
+from veena.runtime.broker.node import Node
+from veena.runtime.config.reader import parse_config
+
+#: No step that a client causes takes more of the loop's time.
+STEP_S = 0.050
+
+
+def wide(elements: int, last: int = 0) -> str:
+    """A document with so many elements, which costs libxml2 their square or more."""
+    return "<r>" + "".join(f"<a><b>{n}</b></a>" for n in range(elements)) + f"<z>{last}</z></r>"
+
+
+#: False of every document, and true of those that end with an odd number.
+FALSE, ODD = "//b[. = -1][//b]", "//z[. mod 2 = 1][//b]"
+#: Above what is spent on any evaluation.
+HOPELESS = "//*[translate(., //b, //a) = //b]"
+SMALL, LARGE = 150, 600
+
+
+@asynccontextmanager
+async def broker(folder: Path, extra: str = "") -> AsyncIterator[Node]:
+    text = f'[broker]\nlisten = ["veena://127.0.0.1:0"]\n[store]\npath = "{folder}/store"\n{extra}'
+    node = Node(parse_config(text))
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+@contextmanager
+def longest_step(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The processor time of the longest step of any broker in this process, while this lasts."""
+    found, step = [0.0], Driver._run
+
+    def timed(driver: Driver, given: Any) -> None:
+        began = time.thread_time()
+        try:
+            step(driver, given)
+        finally:
+            found[0] = max(found[0], time.thread_time() - began)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "_run", timed)
+        yield found
+
+
+async def pulse(publisher: Client, reader: Subscription, done: asyncio.Event) -> list[float]:
+    """An honest client's round trips until the attack is over: how long each took."""
+    found: list[float] = []
+    while not done.is_set() or len(found) < 20:
+        began = time.monotonic()
+        await publisher.publish(topic="pulse", reliable=len(found) % 2 == 0)
+        await reader.next(PATIENCE_S)
+        found.append(time.monotonic() - began)
+        await asyncio.sleep(0.005)
+    return found
+
+
+async def under_attack(node: Node, attack: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], float]:
+    """The honest client's round trips during an attack, and the loop's longest step."""
+    async with veena.connect(node.urls[0], client_id="honest") as honest:
+        reader = await honest.subscribe(topic="pulse")
+        done = asyncio.Event()
+        with longest_step(monkeypatch) as longest:
+            trips = asyncio.create_task(pulse(honest, reader, done))
+            async with veena.connect(node.urls[0], client_id="mallory") as mallory:
+                await attack(mallory)
+            done.set()
+            return await trips, longest[0]
+
+
+def test_few_costly_subscriptions_and_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLI-03, FLT-09: ten subscriptions of 0.1 to 2 s each, and a document of 16 kB, again and again."""
+
+    async def scenario() -> None:
+        async with broker(tmp_path) as node:
+
+            async def attack(mallory: Client) -> None:
+                texts = [f"//b[.. = {n} or .. > 4][. = -1]" for n in range(5)] + [
+                    f"//a[//b = -{n}]" for n in range(1, 6)
+                ]
+                for text in texts:
+                    await mallory.subscribe(xpath=text)
+                for _ in range(5):
+                    await mallory.publish(xml=wide(900))
+                await until(lambda: node.driver.statistics().evaluations.made >= 2, 60)
+
+            trips, longest = await under_attack(node, attack, monkeypatch)
+            assert longest < STEP_S
+            assert max(trips) < 2.0, "on a machine that does much else"
+            assert node.driver.statistics().evaluations.made >= 2
+
+    run(scenario())
+
+
+def test_many_subscriptions_and_many_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLT-09: hundreds of expressions and selectors that the index cannot answer together within its share."""
+
+    async def scenario() -> None:
+        async with broker(tmp_path) as node:
+
+            async def attack(mallory: Client) -> None:
+                for number in range(150):
+                    await mallory.subscribe(xpath=f"//a[b = {number}][//b[. = -{number}]]", wait=0)
+                    await mallory.subscribe(topic="many", selector=f"p LIKE '%a%b%{number}%c%d%'", wait=0)
+                for number in range(40):
+                    await mallory.publish(topic="many", properties={"p": "abcd" * 500}, xml=wide(SMALL, number))
+
+            trips, longest = await under_attack(node, attack, monkeypatch)
+            assert longest < STEP_S
+            assert max(trips) < 2.0
+
+    run(scenario())
+
+
+def test_verdicts_come_in_order_and_others_do_not_wait(tmp_path: Path) -> None:
+    """I1, I5: what the index cannot decide is evaluated by the worker, and comes once and in order; a session waits for
+    its own evaluations alone."""
+
+    async def scenario() -> None:
+        async with broker(tmp_path) as node:
+            url = node.urls[0]
+            async with (
+                veena.connect(url, client_id="costly") as costly,
+                veena.connect(url, client_id="cheap") as cheap,
+                veena.connect(url, client_id="publisher") as publisher,
+            ):
+                odd = await costly.subscribe(xpath=ODD)
+                own = await costly.subscribe(topic="news")
+                never = await costly.subscribe(xpath=FALSE)
+                other = await cheap.subscribe(topic="news")
+                for number in range(10):
+                    await publisher.publish(topic="news", xml=wide(LARGE, number), reliable=True)
+                assert [await order_of(other) for _ in range(10)] == list(range(10))
+                assert [await order_of(odd) for _ in range(5)] == [1, 3, 5, 7, 9]
+                assert [await order_of(own) for _ in range(10)] == list(range(10))
+                assert not never.waiting
+                found = node.driver.statistics()
+                assert found.evaluations.made >= 20
+                assert (found.held.events, found.evaluations.waiting, found.evaluations.suspended) == (0, 0, 0)
+                assert "veena_evaluations_total 2" in exposition(node.statistics()).decode()
+
+    run(scenario())
+
+
+async def order_of(subscription: Subscription) -> int:
+    """The number of the next event."""
+    return number_of(await subscription.next(PATIENCE_S))
+
+
+def number_of(event: Event) -> int:
+    assert isinstance(event.xml, str)
+    return int(event.xml.partition("<z>")[2].partition("<")[0])
+
+
+def test_what_costs_too_much_is_suspended_and_goes_on_from_its_cursor(tmp_path: Path) -> None:
+    """FLT-05: a plain subscription ends, a durable one stays where it is; both say why, and other ones go on."""
+
+    async def scenario() -> None:
+        async with broker(tmp_path, 'records = "all"\n') as node:
+            url = node.urls[0]
+            async with (
+                veena.connect(url, client_id="plain") as unkept,
+                veena.connect(url, client_id="kept-only") as costly,
+                veena.connect(url, client_id="publisher") as publisher,
+            ):
+                plain = await unkept.subscribe(xpath=HOPELESS)
+                other = await unkept.subscribe(topic="news")
+                kept = await costly.subscribe(xpath=HOPELESS.replace("//b)", "//b[1])"), durable="kept")
+                for number in range(6):
+                    await publisher.publish(topic="news", xml=wide(SMALL, number), reliable=True)
+                assert [await order_of(other) for _ in range(6)] == list(range(6))
+                for each in (plain, kept):
+                    await until(lambda each=each: each.is_suspended)
+                    assert each.suspension is not None and each.suspension.code is RefusalCode.WORK
+                    assert "cheaper" in str(each.suspension)
+                assert plain.not_kept >= 1
+                await plain.close()  # what has ended can be ended
+                assert node.driver.statistics().evaluations.suspended == 2
+                last = await publisher.publish(xml=wide(SMALL, 6), reliable=True)
+                told = await publisher.explain(last, "kept-only")
+                assert (told.reason, "'kept'" in told.text, "suspended" in told.text) == (Reason.KEPT, True, True), told
+                told = await publisher.explain(last, "plain")
+                assert (told.reason, "suspended" in told.text) == (Reason.NOT_SUBSCRIBED, True), told
+                await kept.close()
+                again = await costly.subscribe(xpath=ODD, durable="kept")
+                assert [await order_of(again) for _ in range(3)] == [1, 3, 5]
+                assert not again.is_suspended
+                await publisher.publish(topic="news", xml=wide(SMALL, 7), reliable=True)
+                assert await order_of(again) == 7
+
+    run(scenario())
+
+
+def test_a_worker_that_is_killed_costs_no_event(tmp_path: Path) -> None:
+    """FLT-01: kill -9 of the worker, at work and idle; its questions are asked again."""
+
+    async def scenario() -> None:
+        async with (
+            broker(tmp_path) as node,
+            veena.connect(node.urls[0], client_id="costly") as costly,
+            veena.connect(node.urls[0], client_id="publisher") as publisher,
+        ):
+            odd = await costly.subscribe(xpath=ODD)
+            kept = await costly.subscribe(xpath=ODD + "[1]", durable="kept")
+            for number in range(4):
+                await publisher.publish(topic="news", xml=wide(LARGE, number), reliable=True)
+                await until(lambda: node.driver.worker.statistics().pid)
+                os.kill(node.driver.worker.statistics().pid, signal.SIGKILL)
+                if number % 2:
+                    assert (await order_of(odd), await order_of(kept)) == (number, number)
+            found = node.statistics()
+            assert found.worker.ended >= 2
+            assert found.worker.restarts >= 1
+            assert found.broker.evaluations.suspended == 0
+            assert node.supervisor.trouble is None
+
+    run(scenario())
+
+
+def test_a_broker_that_is_killed_with_evaluations_open(tmp_path: Path) -> None:
+    """I5, FLT-01: kill -9 of the broker while events wait for verdicts: what is kept comes, once and in order."""
+    (tmp_path / "b.toml").write_text(
+        f'[broker]\nname = "b"\nlisten = ["veena://127.0.0.1:0"]\n[store]\npath = "{tmp_path}/store"\n'
+    )
+
+    async def fill(url: str) -> None:
+        async with (
+            veena.connect(url, client_id="publisher") as publisher,
+            veena.connect(url, client_id="costly") as costly,
+        ):
+            kept = await costly.subscribe(xpath=ODD, durable="kept")
+            await publisher.publish(topic="news", xml=wide(LARGE, 1), reliable=True)
+            assert await order_of(kept) == 1
+            for number in range(2, 12):
+                await publisher.publish(topic="news", xml=wide(LARGE, number), reliable=True)
+
+    async def rest(url: str) -> None:
+        async with veena.connect(url, client_id="costly") as costly:
+            kept = await costly.subscribe(xpath=ODD, durable="kept")
+            event = await kept.next(PATIENCE_S)
+            first = number_of(event)
+            assert first == 3 or (first == 1 and event.redelivered), "its acknowledgement may not have been on disk"
+            wanted = range(first + 2, 12, 2)
+            assert [await order_of(kept) for _ in wanted] == list(wanted)
+
+    command = ("broker", "run", "--config", str(tmp_path / "b.toml"), "--json")
+    with started(*command) as first:
+        run(fill(first.told()["url"]))
+        first.process.kill()
+        first.process.wait()
+    with started(*command) as second:
+        run(rest(second.told()["url"]))
