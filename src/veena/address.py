@@ -44,7 +44,7 @@ def level_name(level: int) -> str:
 def parse_address(text: str, levels: int | None = None, fanout: int = DEFAULT_FANOUT) -> Unit:
     """Read `0.1.2.6`; with `levels` given the text must be a broker's address."""
     parts = text.split(".")
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) <= 3 for part in parts):
         raise InvalidAddress(f"address {text!r}: expected numbers joined by dots, such as 0.1.2.6")
     unit = tuple(int(part) for part in parts)
     check_unit(unit, fanout)

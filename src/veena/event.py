@@ -33,6 +33,11 @@ MAX_INTEGER = (1 << 32) - 1
 MAX_CLIENT_ID_LENGTH = 255
 
 
+def _is_number(text: str) -> bool:
+    """Whether a text is a number of at most 64 bits, or a little more: longer ones may not even be read."""
+    return text.isascii() and text.isdigit() and len(text) <= 20
+
+
 class EventId(NamedTuple):
     """Unique in space and time; text form `client:incarnation:timestamp:sequence`."""
 
@@ -47,7 +52,7 @@ class EventId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> EventId:
         parts = text.rsplit(":", 3)
-        if len(parts) != 4 or not parts[0] or not all(part.isascii() and part.isdigit() for part in parts[1:]):
+        if len(parts) != 4 or not parts[0] or not all(map(_is_number, parts[1:])):
             raise InvalidEvent(f"event id {text!r}: expected client:incarnation:timestamp:sequence")
         return cls(parts[0], int(parts[1]), int(parts[2]), int(parts[3]))
 

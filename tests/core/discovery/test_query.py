@@ -17,7 +17,7 @@ from veena.core.discovery import home_registry as shelf
 from veena.core.discovery import index as advert_index
 from veena.core.discovery import open_queries as questions
 from veena.core.discovery.advertisement import check_advert, make_advert
-from veena.core.discovery.query import parse_select
+from veena.core.discovery.query import MAX_LIMIT, parse_select
 from veena.core.wire import discovery as discovery_frames
 from veena.core.wire.discovery import MAX_QUERY, FoundRow
 from veena.errors import InvalidConstraint, LocalProtocolError, RemoteProtocolError
@@ -29,6 +29,7 @@ def test_a_select_is_read() -> None:
     assert (found.columns, found.order, found.limit) == (("a", "b"), (("a", True), ("b", False)), 3)
     assert parse_select("SELECT * FROM adverts").columns == ("*",)
     assert parse_select("  SELECT a FROM adverts LIMIT 0").limit == 0
+    assert parse_select(f"SELECT a FROM adverts LIMIT {'9' * 30}").limit == MAX_LIMIT
 
 
 @pytest.mark.parametrize(

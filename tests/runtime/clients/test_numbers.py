@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -161,3 +162,20 @@ def test_every_number_of_a_client_at_its_edges_leaves_the_broker_whole(caplog: p
 
     run(scenario())
     assert [record for record in caplog.records if record.exc_info] == []
+
+
+def test_a_limit_beyond_any_integer_is_none() -> None:
+    """One question broke the core of every broker that was asked; each blamed the neighbour that had passed it on."""
+
+    async def scenario() -> None:
+        async with two_nodes() as nodes:
+            async with admin(nodes[0], "owner") as owner, admin(nodes[1], "asker") as asker:
+                await owner.advertise("offer", properties={"n": 5})
+                async with asyncio.timeout(20):
+                    while not (await asker.query(sql=f"SELECT n FROM adverts LIMIT {'9' * 40}", realm="cluster")).rows:
+                        pass
+            assert [node.why_not_ready() for node in nodes] == [None, None]
+            assert [len(node.driver.statistics().links) for node in nodes] == [1, 1]
+            assert [node.driver.life for node in nodes] == [0, 0]
+
+    run(scenario())

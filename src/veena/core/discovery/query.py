@@ -47,6 +47,8 @@ from veena.matching.xpath.template import bind_text, read_constraint
 
 #: The table that a query is over.
 TABLE = "ADVERTS"
+#: A higher limit is none: there are not so many advertisements.
+MAX_LIMIT = (1 << 32) - 1
 RESERVED = ("SELECT", "FROM", "WHERE", "ORDER", "BY", "LIMIT", "ASC", "DESC")
 EVERYTHING = ("*",)
 
@@ -316,7 +318,7 @@ class _SelectParser:
         if not (word.isascii() and word.isdigit()) or len(word) > MAX_NUMBER_LENGTH:
             raise self._error("LIMIT takes a whole number, for example LIMIT 10")
         self._at += 1
-        return int(word)
+        return min(int(word), MAX_LIMIT)
 
     def _word(self) -> str:
         return self._words[self._at][0] if self._at < len(self._words) else ""
