@@ -45,11 +45,12 @@ format: setup ## rewrite files in the house format
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-soak: setup ## the long simulations: seeds 1 to 500 with every fault, 50 each with newcomers, narrow links and broken cores, then new ones for SECONDS_TO_RUN
+soak: setup ## the long simulations: seeds 1 to 500 with every fault, 50 each with newcomers, narrow links, broken cores and liars, then new ones for SECONDS_TO_RUN
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 500 --faults all --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --guests 5 --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --narrow 12 --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --breaks 12 --jobs $(JOBS)
+	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --signed --liars 8 --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seeds 50 --faults all --costly --jobs $(JOBS)
 	$(WITH_COMPILED) $(BIN)/veena sim soak --seconds $(or $(SECONDS_TO_RUN),300) --faults all --jobs $(JOBS)
 

@@ -88,7 +88,7 @@ class Events:
         self.origin = Origin(
             network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk, self._stored
         )
-        self.quench = Quench(network.host, settings, profiles, effects)
+        self.quench = Quench(network.host, settings, profiles, effects, self._user_of)
         plain = PlainWay(network.host, profiles, self.decisions, self.ends)
         self.bursts = BurstWay(network.host, settings, profiles, self.decisions, self.ends, self.router, links, effects)
         self.publishers = Publishers(
@@ -106,7 +106,7 @@ class Events:
         self.explainer = Explainer(
             network.host, settings, self.records, self.router, self.origin, self.sessions.post, effects,
             profiles.all_known, self._lost_ns.get, lambda session: session in profiles.clients,
-            profiles.is_ready,
+            profiles.is_ready, self._user_of,
         )  # fmt: skip
         self.standing = Standing(
             network, settings, sessions.durables, sessions.roaming, sessions.post, self.origin, self.router, ledger,
@@ -114,6 +114,10 @@ class Events:
         )  # fmt: skip
         self._next_look_ns = 0
         self._connect_parts()
+
+    def _user_of(self, session: int) -> str:
+        """Whose session it is."""
+        return self.sessions.users.of(session, "")
 
     def _connect_parts(self) -> None:
         """Give the parts what they need of parts that were made after them."""
@@ -167,6 +171,9 @@ class Events:
 
     def suspend(self, session: int, subscription: int, missed: int, reason: str, now_ns: int) -> None:
         self.sessions.suspend(session, subscription, missed, reason, now_ns)
+
+    def end_suspended(self, session: int, subscription: int, now_ns: int) -> None:
+        self.sessions.end_suspended(session, subscription, now_ns)
 
     def must_wait(self, flight: Flight) -> bool:
         return self.standing.must_wait(flight)
@@ -289,6 +296,7 @@ class Events:
         """The end of an input; whether it changed what clients want."""
         self.router.flush(now_ns)
         self.origin.pump(now_ns)
+        self.held.end_some(now_ns)
         has_changed = self.sessions.flush(now_ns)
         self.standing.flush(now_ns)
         self.ends.flush()

@@ -77,6 +77,11 @@ class Exchange:
         self._early.check()
         self.statements.check()
 
+    @property
+    def neighbours(self) -> Mapping[int, Link]:
+        """The greeted links, by their connections."""
+        return self._by_connection
+
     # --- taking in ---
 
     def learn(self, record: ConnectionRecord, source: int | None, now_ns: int) -> None:
@@ -150,9 +155,12 @@ class Exchange:
             return
         taken, proofs = self.statements.enter(link, frame, now_ns)
         assert isinstance(taken, Have)
+        missed = self._profiles.claims.missed
         # All links of a cluster bring the same claims, so most are no news.
         self._schedule.receipt_came(self._profiles.handle_claims(taken, link.number, link.level, now_ns))
         self.statements.keep(link, taken, proofs)
+        if self._profiles.claims.missed != missed:
+            link.ask_again(now_ns)
 
     def _hold(self, link: Link, frame: Frame, until_ns: int) -> None:
         self._schedule.control_changed()

@@ -43,7 +43,7 @@ from veena.core.trust.signatures import (
     state_hash,
     withdrawal_statement,
 )
-from veena.core.wire.control import ConnectionRecord, Connections, Cost, Frame, Refresh
+from veena.core.wire.control import ConnectionRecord, Connections, Cost, Frame
 from veena.core.wire.interest import Claim, Digest, Have, Interest
 from veena.core.wire.signatures import HASH_BYTES, ConnectionProof, Credentials, DigestProof, Proofs, Signature
 from veena.errors import NotSigned
@@ -76,18 +76,16 @@ class Vetting:
         effects: list[Effect],
     ) -> None:
         self._host, self._levels, self._network = host, len(host), settings.network
-        self._pause_ns = settings.heartbeat_ns
         self._profiles, self._table, self._store = profiles, table, store
         self._verifier = verifier
         self._effects = effects
-        #: By link: what it may still ask for; when something was last refused, and when everything was last asked for.
+        #: By link: what it may still ask for, and when something was last refused.
         self._purses: dict[int, _Purse] = {}
         self._refused_ns: dict[int, int] = {}
-        self._asked_ns: dict[int, int] = {}
         self.checked = self.refused = 0
 
     def closed(self, link: Link) -> None:
-        for each in (self._purses, self._refused_ns, self._asked_ns):
+        for each in (self._purses, self._refused_ns):
             each.pop(link.number, None)
 
     # --- rationing ---
@@ -194,7 +192,7 @@ class Vetting:
                     continue
                 is_all = claim.complete and (before is None or claim.serial > before.serial)
                 fault = Fault("it was altered, or follows others that are not known here", is_plain=is_all)
-                self._ask(link, now_ns)
+                link.ask_again(now_ns)
             self._refuse(link, what, fault, now_ns)
         return Have(tuple(found)), proofs
 
@@ -282,7 +280,7 @@ class Vetting:
             return Fault(f"{format_address(signature.signer)} is no broker's address", is_plain=True)
         credential = self._store.credential(signature.credential)
         if credential is None:
-            self._ask(link, now_ns)
+            link.ask_again(now_ns)
             return Fault("the credential of its signer has not come", is_plain=False)
         self._spend(link, 1)
         self.checked += 1
@@ -299,9 +297,3 @@ class Vetting:
         if now_ns >= self._refused_ns.get(link.number, -SECOND_NS) + SECOND_NS:
             self._refused_ns[link.number] = now_ns
             self._effects.append(StatementRefused(link.number, reason))
-
-    def _ask(self, link: Link, now_ns: int) -> None:
-        """Ask a neighbour for everything, at most once a heartbeat: something was missed."""
-        if now_ns >= self._asked_ns.get(link.number, -self._pause_ns) + self._pause_ns:
-            self._asked_ns[link.number] = now_ns
-            link.tell([Refresh()], now_ns)

@@ -445,12 +445,16 @@ def test_an_unknown_event_is_said_to_be_unknown() -> None:
 def test_questions_are_bounded_and_end_with_their_session() -> None:
     stage = AskingStage(asker="2")
     stage.world.cut(stage.link("2", "3"), silent=True)
-    asker = stage.attach("2", "another")
-    for number in range(70):
-        stage.world.give(stage.addresses["2"], Explain(asker, 1000 + number, EventId("a", 1, 2, number), "b"))
+    askers = [stage.attach("2", name) for name in ("another", "a third", "a fourth")]
+    for at, asker in enumerate(askers):
+        for number in range(35):
+            ask = Explain(asker, 1000 * (at + 1) + number, EventId("a", 1, 2, number), "b")
+            stage.world.give(stage.addresses["2"], ask)
     refused = {number: each.why for number, each in stage.answers.items() if isinstance(each, ExplainRefused)}
-    assert refused == dict.fromkeys(range(1064, 1070), RefusalCode.BUSY)
-    stage.leave(asker)
+    full = dict.fromkeys([*range(2032, 2035), *range(3000, 3035)], RefusalCode.BUSY)
+    assert refused == dict.fromkeys(range(1032, 1035), RefusalCode.LIMIT) | full
+    for asker in askers:
+        stage.leave(asker)
     stage.wait(3 * SECOND_NS)
     assert not [answer for answer in stage.answers.values() if isinstance(answer, Explained)]
     assert stage.explained(EventId("a", 1, 2, 3), "b").silent == (stage.addresses["3"],)

@@ -33,7 +33,7 @@ from veena.event import Event, EventId
 #: What no step should exceed, in seconds of CPU time.
 LIMIT_S = 0.05
 #: How long an action waits for what it has caused.
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 READ_BYTES = 1 << 18
 #: The measured broker, and its neighbours.
 LEVELS = 4

@@ -62,6 +62,12 @@ NarrowOption = Annotated[
 BreaksOption = Annotated[
     int, typer.Option("--breaks", min=0, help="How often a broker's core raises over a frame, and is made anew.")
 ]
+LiarsOption = Annotated[
+    int, typer.Option("--liars", min=0, help="How often a broker lies to other super-clusters about their units.")
+]
+SignedOption = Annotated[
+    bool, typer.Option("--signed", help="Brokers sign what they say to other super-clusters, with real keys.")
+]
 CostlyOption = Annotated[
     bool, typer.Option("--costly", help="Many subscriptions cost more than brokers spend in their loops.")
 ]
@@ -77,6 +83,8 @@ def run(
     guests: GuestsOption = 0,
     narrow: NarrowOption = 0,
     breaks: BreaksOption = 0,
+    liars: LiarsOption = 0,
+    signed: SignedOption = False,
     costly: CostlyOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -85,7 +93,7 @@ def run(
 
     report = run_seed(
         seed, faults, _load(network), events=events, brokers=brokers, guests=guests, narrow=narrow, breaks=breaks,
-        costly=costly,
+        costly=costly, liars=liars, signed=signed,
     )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(report)))
@@ -107,6 +115,8 @@ def soak(
     guests: GuestsOption = 0,
     narrow: NarrowOption = 0,
     breaks: BreaksOption = 0,
+    liars: LiarsOption = 0,
+    signed: SignedOption = False,
     costly: CostlyOption = False,
     jobs: Annotated[int, typer.Option(min=1, help="Seeds at a time, each in a process of its own.")] = 1,
     as_json: JsonOption = False,
@@ -122,7 +132,7 @@ def soak(
     start = first if first is not None else (1 if seeds else int(time.time()))
     reports = soaking.soak(
         start, faults, _load(network), seeds=seeds, seconds=seconds, jobs=jobs, events=events, brokers=brokers,
-        guests=guests, narrow=narrow, breaks=breaks, costly=costly,
+        guests=guests, narrow=narrow, breaks=breaks, costly=costly, liars=liars, signed=signed,
     )  # fmt: skip
     totals: Counter[str] = Counter()
     broken: list[int] = []
@@ -255,6 +265,10 @@ def _verdict(report: Report) -> str:
         return f"invariant broken: {report.broken}"
     if report.clashes:
         return f"an address was given twice: {report.clashes[0]}"
+    if report.false_statements:
+        return (
+            f"{len(report.false_statements)} statements are believed that nobody signed: {report.false_statements[0]}"
+        )
     if report.wrong_maps:
         return f"{len(report.wrong_maps)} maps differ from the oracle's: {', '.join(report.wrong_maps[:4])}"
     if report.wrong_hops:

@@ -563,4 +563,5 @@ class Ends:
 
 
 def _without(numbers: list[int], doubtful: tuple[int, ...]) -> list[int]:
-    return [number for number in numbers if number not in doubtful]
+    among = frozenset(doubtful)
+    return [number for number in numbers if number not in among]

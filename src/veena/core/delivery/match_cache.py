@@ -73,6 +73,8 @@ class Decisions:
         self._interest = interest
         self._is_kept = is_kept
         self._known: dict[_Key, Decision] = {}
+        #: The last decision about an event with a longer section: the short way asks first, and then the long one.
+        self._latest: tuple[_Key, Decision] | None = None
         self._state: tuple[tuple[int, tuple[Unit, ...]], int] = ((-1, ()), -1)
         self.asked = self.found = 0
 
@@ -83,19 +85,26 @@ class Decisions:
         if state != self._state:
             self._state = state
             self._known.clear()
+            self._latest = None
         length = frame.matching_length
-        if not self._is_kept or length > MAX_SECTION or self.is_untimely:
+        if not self._is_kept or self.is_untimely:
             return _read(frame)
         start = frame.publisher_length
         section = bytes(frame.tail[start : start + length])
         mark, rest = section[:TIME_OFFSET], section[TIME_OFFSET + TIME_SIZE :]
         key = (rest, mark, frame.flags & PRIORITY_MASK, origin)
         decision = self._known.get(key)
+        if decision is None and self._latest is not None and self._latest[0] == key:
+            decision = self._latest[1]
         if decision is not None:
             self.found += 1
             return decision
         decision = _read(frame)
-        if not decision.to and not decision.has_original:
+        if decision.to or decision.has_original:
+            return decision
+        if length > MAX_SECTION:
+            self._latest = (key, decision)
+        else:
             if len(self._known) >= MAX_DECISIONS:
                 self._known.clear()
             self._known[key] = decision

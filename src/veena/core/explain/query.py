@@ -41,6 +41,8 @@ from veena.event import MAX_PRIORITY, EventId
 
 #: Questions of one broker's clients at a time: each asks the whole network.
 MAX_OPEN = 64
+#: Those of one user, over all of its sessions.
+MAX_OPEN_OF_USER = 32
 MAX_DEADLINE_MS = 60_000
 #: Brokers whose answers to one question are kept, and units that are waited for.
 MAX_PARTS = 1 << 14
@@ -83,6 +85,7 @@ class Explainer:
         lost_since: Callable[[Unit], int | None],
         is_attached: Callable[[int], bool],
         is_ready: Callable[[int], bool],
+        user_of: Callable[[int], str],
     ) -> None:
         self._host = host
         self._settings = settings
@@ -95,6 +98,7 @@ class Explainer:
         self._lost_since = lost_since
         self._is_attached = is_attached
         self._is_ready = is_ready
+        self._user_of = user_of
         self._codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         self._open: dict[int, _Question] = {}
         self._last = 0
@@ -127,6 +131,11 @@ class Explainer:
         if len(self._open) >= MAX_OPEN:
             reason = f"{MAX_OPEN} questions wait for answers here already: ask again in a moment"
             raise LocalProtocolError(reason, code=RefusalCode.BUSY)
+        user = self._user_of(given.session)
+        mine = sum(self._user_of(each.given.session) == user for each in self._open.values())
+        if mine >= MAX_OPEN_OF_USER:
+            reason = f"{mine} questions of user {user!r} wait for answers here: wait for some of them"
+            raise LocalProtocolError(reason, code=RefusalCode.LIMIT)
         wait_ns = given.deadline_ms * MILLISECOND_NS
         return _Question(given, now_ns + wait_ns, now_ns + wait_ns // 2, [_key(given.event_id)])
 

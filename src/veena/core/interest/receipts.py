@@ -61,8 +61,10 @@ class Claims:
         self._leases = leases
         self._records: dict[Unit, dict[Address, Record]] = {}
         self._news: list[tuple[Claim, int | None]] = []
-        #: Counts changes of what anybody claims.
+        #: Counts changes of what anybody claims, and claims that follow others which this broker has not: it was out of
+        #: reach, or had to wait, for longer than a claim counts.
         self.changes = 0
+        self.missed = 0
         #: Told which unit's claims changed.
         self.on_change: Callable[[Unit, int], None] = _nobody
 
@@ -90,6 +92,7 @@ class Claims:
         if known is None:
             if claim.last or not self._has_room(records, now_ns):
                 return  # passing on what nobody keeps would go round for ever
+            self.missed += not claim.complete and source is not None
             known = records[claim.teller] = Record(claim.serial, heard_ns)
         elif claim.serial < known.serial or (claim.serial == known.serial and not is_news(claim, known.marks)):
             return

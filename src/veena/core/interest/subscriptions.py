@@ -447,14 +447,14 @@ class Clients:
 
     def judge(self, event: Event, origin: Address) -> tuple[dict[int, list[int]], Doubts]:
         """The same, and which of these subscriptions were not decided: finding out would have cost too much here."""
-        doubts: Doubts = {}
+        doubts: dict[int, list[int]] = {}
         found = self._addressed(event) if event.to else self._subscribed(event, origin, doubts)
         fit = {
             session: sorted(found[session]) for session in sorted(found) if self._sessions[session].fitness.suits(event)
         }
-        return fit, {session: numbers for session, numbers in doubts.items() if session in fit}
+        return fit, {session: tuple(numbers) for session, numbers in doubts.items() if session in fit}
 
-    def _subscribed(self, event: Event, origin: Address, doubts: Doubts) -> dict[int, list[int]]:
+    def _subscribed(self, event: Event, origin: Address, doubts: dict[int, list[int]]) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         self._meter.event()
         for (_, scope), engine in self._engines.items():
@@ -470,7 +470,7 @@ class Clients:
                 for profile in undecided:
                     session = self._places[profile >> NUMBER_BITS]
                     found.setdefault(session, []).append(profile & NUMBERS)
-                    doubts[session] = (*doubts.get(session, ()), profile & NUMBERS)
+                    doubts.setdefault(session, []).append(profile & NUMBERS)
         return found
 
     def _addressed(self, event: Event) -> dict[int, list[int]]:

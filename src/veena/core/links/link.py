@@ -32,7 +32,7 @@ from veena.core.boundary.stored import Identity
 from veena.core.links.channel import AnyFrame, Channel, ChannelStatistics
 from veena.core.links.lanes import BEST_EFFORT, Lanes
 from veena.core.topology.connection import ABSENT
-from veena.core.wire.control import MAX_HEARTBEAT_MS, Frame, Goodbye, Heartbeat, Hello, Received
+from veena.core.wire.control import MAX_HEARTBEAT_MS, Frame, Goodbye, Heartbeat, Hello, Received, Refresh
 from veena.core.wire.event import COPY, NO_TTL, EventFrame, header_size
 from veena.core.wire.header import VERSION, VERSION_LOW, spoken
 from veena.core.wire.membership import SetupCancel, SetupRequest
@@ -108,8 +108,10 @@ class Link:
         self.is_claimant = False
         #: Why nothing more can be sent: the peer does not take what it is sent. The broker closes such a link.
         self.blocked: str | None = None
-        #: When this peer was last told everything.
+        #: When this peer was last told everything, and when it was last asked to tell everything.
         self.refreshed_ns = now_ns
+        self._asked_ns = now_ns
+        self._must_ask = False
         self._settings = settings
         self.ordered = ordered
         self._channel = Channel(ordered, settings.retransmit_ns)
@@ -320,9 +322,18 @@ class Link:
         if now_ns >= self._next_beat_ns:
             self._next_beat_ns = now_ns + self._settings.heartbeat_ns
             self.probe(now_ns)
+            if self._must_ask:
+                self.ask_again(now_ns)
         if self.state is LinkState.SUSPECTED and now_ns >= self.suspected_ns + self._settings.confirm_after_ns:
             return "nothing was heard from it, or it did not answer, for too long"
         return None
+
+    def ask_again(self, now_ns: int) -> None:
+        """Ask the peer for everything that it knows, at most once in two heartbeats: something was missed."""
+        self._must_ask = now_ns < self._asked_ns + 2 * self._settings.heartbeat_ns
+        if not self._must_ask:
+            self._asked_ns = now_ns
+            self.send(Refresh(), now_ns)
 
     def probe(self, now_ns: int) -> None:
         """Ask for a sign of life now: whoever answers this heartbeat lives."""

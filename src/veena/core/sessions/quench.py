@@ -20,12 +20,14 @@ everybody would see what others want).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from veena.address import Address
 from veena.core.boundary.clients import AskWanted, Unwatch, Wanted
 from veena.core.boundary.inputs_effects import ClientRefused, Effect
 from veena.core.boundary.settings import Settings
+from veena.core.boundary.user_shares import Tally
 from veena.core.interest.service import Profiles
 from veena.errors import InvalidEvent, LocalProtocolError, RefusalCode
 from veena.event import Event
@@ -33,6 +35,7 @@ from veena.event import Event
 #: Events that one session and one broker watch, and how long what engines see of one may be: 64 MiB in all.
 MAX_WATCHES_OF_SESSION = 256
 MAX_WATCHES = 4096
+MAX_WATCHES_OF_USER = MAX_WATCHES // 4
 MAX_SECTION = 16 << 10
 #: Watches that are asked about at a time.
 CHUNK = 256
@@ -54,8 +57,19 @@ class QuenchStatistics:
 class Quench:
     """The watches of one broker's publishers."""
 
-    def __init__(self, host: Address, settings: Settings, profiles: Profiles, effects: list[Effect]) -> None:
+    def __init__(
+        self,
+        host: Address,
+        settings: Settings,
+        profiles: Profiles,
+        effects: list[Effect],
+        user_of: Callable[[int], str],
+    ) -> None:
         self._host = host
+        self._user_of = user_of
+        #: The user of each session that watches, and how many events all of its sessions do.
+        self._users: dict[int, str] = {}
+        self._of_user = Tally(MAX_WATCHES, MAX_WATCHES_OF_USER)
         self._profiles = profiles
         self._pause_ns = settings.batch_ns[0]
         self._effects = effects
@@ -82,6 +96,9 @@ class Quench:
             return
         if not self._events:
             self._state = self._present(now_ns)
+        if key not in self._events:
+            user = self._users.setdefault(given.session, self._user_of(given.session))
+            self._of_user.add(user)
         self._events[key] = event
         self._of_session.setdefault(given.session, {})[given.number] = None
         self._answers[key] = self._is_wanted(event, now_ns)
@@ -97,6 +114,8 @@ class Quench:
                 f" {MAX_WATCHES_OF_SESSION} and {MAX_WATCHES}; unwatch some",
                 code=RefusalCode.LIMIT,
             )
+        if key not in self._events:
+            self._of_user.admit(self._user_of(given.session), "one more watched event")
         if given.frame.matching_length > MAX_SECTION:
             raise InvalidEvent(
                 f"{given.frame.matching_length} bytes of what engines see: at most {MAX_SECTION} of a watched event"
@@ -114,8 +133,9 @@ class Quench:
         numbers = self._of_session.get(session, {})
         if numbers.pop(number, 0) is None:
             del self._events[session, number], self._answers[session, number]
+            self._of_user.add(self._users[session], -1)
             if not numbers:
-                del self._of_session[session]
+                del self._of_session[session], self._users[session]
 
     # --- changes ---
 
@@ -169,4 +189,5 @@ class Quench:
     def check(self) -> None:
         assert self._events.keys() == self._answers.keys()
         assert len(self._events) == sum(map(len, self._of_session.values())) <= MAX_WATCHES
+        assert self._of_user.count == len(self._events) and self._users.keys() == self._of_session.keys()
         assert self._due_ns is not None or not self._due

@@ -185,15 +185,16 @@ class Sessions:
 
     def asked_by(self, session: int, subscription: int) -> tuple[Want, str] | None:
         """What a subscription asks for, and whose it is; None if there is none."""
-        found = self.asked(session, subscription)
-        if found is None:
-            return None
+        if self._clients.has(session, subscription):
+            user = self.users.of(session, self._clients.client_id(session))
+            return self._clients.want(session, subscription), user
         durable = self.durables.read_by(session, subscription)
-        user = durable.owner if durable is not None else self.users.of(session, self._clients.client_id(session))
-        return make_want(*found), user
+        if durable is None:
+            return None
+        return make_want(durable.engine, durable.constraint, durable.scope), durable.owner
 
     def suspend(self, session: int, subscription: int, missed: int, reason: str, now_ns: int) -> None:
-        """Evaluating a subscription costs too much: it ends, or where it is durable rests, and its client is told."""
+        """Evaluating a subscription costs too much: its client is told. A durable one rests, another is ended soon."""
         durable = self.durables.read_by(session, subscription)
         if durable is not None:
             self.durables.rest(durable, reason, now_ns)
@@ -203,11 +204,15 @@ class Sessions:
         self._effects.append(state)
         if self._records.is_on:
             self._records.suspended(session, subscription, now_ns)
-        self._effects += self._profiles.client(Unsubscribe(session, subscription), now_ns)
         suspended = self._suspended.setdefault(session, {})
         suspended[subscription] = None
         if len(suspended) > MAX_SUSPENDED:
             del suspended[next(iter(suspended))]
+
+    def end_suspended(self, session: int, subscription: int, now_ns: int) -> None:
+        """End a subscription that was suspended, if it is still there."""
+        if self._clients.has(session, subscription):
+            self._profiles.client(Unsubscribe(session, subscription), now_ns)
 
     def _was_suspended(self, given: ClientInput) -> bool:
         """Whether a client ends what was ended already, or uses its number for something else; noted once."""

@@ -129,7 +129,7 @@ def heal_everything(world: World) -> None:
         if not link.lost and link.cut:
             world.heal(link)
     for address, node in world.nodes.items():
-        node.breaks = False
+        node.breaks, node.lying = False, None
         if node.broker is None and not node.lost:
             world.start(address)
     for link in world.links:

@@ -33,6 +33,7 @@ from veena.sim.runs.faults import (
     plan_faults,
     plan_narrow_links,
 )
+from veena.sim.runs.liars import false_statements, plan_liars
 from veena.sim.runs.newcomers import Guests
 from veena.sim.world.options import Options, draw, fork
 from veena.sim.world.routes import way
@@ -89,6 +90,8 @@ class Report:
     #: How often a broker believed that a unit wants less, or more, than its clients do.
     interest_narrower: int
     interest_wider: int
+    #: What brokers of a network that signs believed of other units, though nobody of these has signed it.
+    false_statements: tuple[str, ...]
     wrong_maps: tuple[str, ...]
     wrong_hops: tuple[str, ...]
     #: Whether ways were judged: they are where every unit hangs together in the end.
@@ -134,7 +137,9 @@ class Report:
             or self.unaccepted
             or self.unacknowledged
         )
-        astray = self.options["faults"] == "none" and self.wasted_units != self.digest_false_positives
+        is_quiet = self.options["faults"] == "none" and not self.options["liars"]
+        astray = is_quiet and self.wasted_units != self.digest_false_positives
+        wrong = wrong or self.false_statements
         return not wrong and not lost and not astray and not self.clashes and self.broken is None
 
 
@@ -150,10 +155,13 @@ def run_seed(
     guests: int = 0,
     narrow: int = 0,
     breaks: int = 0,
+    liars: int = 0,
+    signed: bool = False,
     costly: bool = False,
 ) -> Report:
     """Simulate one seed; `events` and `brokers` override how many it draws, `guests` ask to be let in meanwhile, links
-    are `narrow` for a while so often, and a core `breaks` so often; many subscriptions are `costly`.
+    are `narrow` for a while so often, and a core `breaks` so often; many subscriptions are `costly`. Brokers with links
+    between super-clusters are `liars` so often; if `signed`, all sign what crosses these links.
 
     `change` alters the drawn options, `make_broker` plants a bug: both are for tests.
     """
@@ -169,6 +177,7 @@ def run_seed(
     options = replace(drawn, guests=guests, narrow=narrow, breaks=breaks, costly=costly)
     if costly:  # what waits for evaluations is within the bound, beyond which a subscription is suspended
         options = replace(options, outlet=COSTLY_OUTLET)
+    options = replace(options, liars=liars, signed=signed)
     if change is not None:
         options = change(options)
     play = Play(World(network, seed, options, make_broker=make_broker), chance)
@@ -192,6 +201,8 @@ class Play:
         options = world.options
         self.world = world
         self.healed_ns = 0
+        #: What brokers believed of other units that nobody of these has said.
+        self.false: list[str] = []
         self.crossings = Crossings(lambda: world.now_ns, world.network.fanout)
         world.on_crossing = self.crossings.note
         self.plan = plan_faults(world) if options.fault_count else []
@@ -223,6 +234,10 @@ class Play:
         if options.clocks:
             clocks = fork(fork(fork(minds)))
             self.plan += plan_clocks(world, options.clocks, clocks, (world.now_ns + SECOND_NS, self.end_ns))
+        if options.liars:
+            lies = fork(fork(fork(fork(fork(minds)))))
+            times_ns = (begin_ns, self.end_ns - world.settings.lease_ns)
+            self.plan += plan_liars(world, options.liars, lies, times_ns, self.false)
         self.plan.sort(key=lambda fault: fault.at_ns)
 
     def run(self) -> None:
@@ -240,8 +255,10 @@ class Play:
         self.durables.gather()
         self.groups.gather()
         self.pasts.gather(self.begin_ns)
+        self.false += false_statements(world)
         world.run_until(world.now_ns + self._settled_ns())
         world.check()
+        self.false += false_statements(world)
 
     def _settled_ns(self) -> int:
         """How long after the last fault everything is as it should be, and everybody has what it was promised."""
@@ -278,6 +295,7 @@ def _report(seed: int, play: Play, broken: str | None) -> Report:
         # What was wanted where nobody can be reached any more is kept for a while, and what costs too much on the way
         # is taken for wanted: wider, on purpose.
         interest_wider=judgement.wider if judgement and not options.permanent and not options.costly else 0,
+        false_statements=tuple(play.false),
         wrong_maps=() if broken else tuple(map(label, world.wrong_maps())),
         wrong_hops=() if broken else tuple(f"{label(a)} -> {label(u)}" for a, u in wrong_hops(world)),
         hops_judged=broken is None and world.oracle().is_whole(),

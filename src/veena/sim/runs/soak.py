@@ -29,6 +29,8 @@ def soak(
     guests: int = 0,
     narrow: int = 0,
     breaks: int = 0,
+    liars: int = 0,
+    signed: bool = False,
     costly: bool = False,
 ) -> Generator[Report, None, None]:
     """The reports of `seeds` seeds, or of those that begin within `seconds`; to close it breaks off what runs."""
@@ -36,7 +38,7 @@ def soak(
     given = 0
     run = partial(
         run_seed, faults=faults, network=network, events=events, brokers=brokers, guests=guests, narrow=narrow,
-        breaks=breaks, costly=costly,
+        breaks=breaks, costly=costly, liars=liars, signed=signed,
     )  # fmt: skip
 
     def is_more() -> bool:

@@ -39,6 +39,10 @@ class KeyRing:
         self._signed.setdefault(address, set()).add(_hash(statement))
         return self._key(address).sign(statement)
 
+    def forged(self, address: Address, statement: bytes) -> bytes:
+        """The signature of a liar, which is not noted: it is for what the liar may not say."""
+        return self._key(address).sign(statement)
+
     def has_signed(self, address: Address, statement: bytes) -> bool:
         return _hash(statement) in self._signed.get(address, ())
 

@@ -10,6 +10,7 @@ from veena.core.boundary.inputs_effects import Store
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.stored import Disk
 from veena.core.broker import Broker
+from veena.sim.world.lying import Lying
 
 #: What a right wall clock shows when the world begins: some day of 2025.
 WALL_NS = 1_760_000_000 * SECOND_NS
@@ -36,6 +37,8 @@ class Node:
     lost: bool = False
     #: Whether its core raises over the next frame that is more than a sign of life, with the change half made.
     breaks: bool = False
+    #: What it says that is not so, over links to other super-clusters.
+    lying: Lying | None = None
     #: When it was let into the network; None for those that were there first.
     joined_ns: int | None = None
     #: Of the network that it belongs to, where that is not the world's own.

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from random import Random
 
-from veena.address import Address
+from veena.address import Address, link_level
 from veena.core.boundary.clients import AskRoom, SessionClear, SessionClogged
 from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.inputs_effects import (
@@ -41,6 +41,7 @@ from veena.core.boundary.inputs_effects import (
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.core.boundary.stored import Disk, Identity
 from veena.core.broker import Broker
+from veena.core.trust.signatures import SIGNED_LEVEL
 from veena.core.wire.control import Heartbeat, Received
 from veena.core.wire.event import COPY, EventFrame
 from veena.matching.base.work import EVALUATION_WORK
@@ -101,6 +102,7 @@ class World:
         options: Options | None = None,
         settings: Settings | None = None,
         make_broker: MakeBroker = Broker,
+        ring: KeyRing | None = None,
     ) -> None:
         self.network = network
         self.options = options or Options()
@@ -132,7 +134,7 @@ class World:
         self._visitors: dict[int, Callable[[tuple[Numbered, ...]], None]] = {}
         self._make_broker = make_broker
         #: The keys of the brokers, where they sign.
-        self.ring = KeyRing(seed) if self.options.signed else None
+        self.ring = ring or (KeyRing(seed) if self.options.signed else None)
         self.passage = Passage(network.levels, network.fanout)
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._entered = 0
@@ -314,6 +316,12 @@ class World:
             node.wake_ns = None
             self._after(node, broker.tick(node.time(self.now_ns)))
 
+    def flush(self, address: Address) -> None:
+        """Let a broker send what it has said."""
+        node = self.nodes[address]
+        if node.broker is not None:
+            self._after(node, node.broker.tick(node.time(self.now_ns)))
+
     def set_clock(self, address: Address, clock_ns: int) -> None:
         """Set a broker's wall clock so far from the true time; its core goes by that from its next start on."""
         node = self.nodes[address]
@@ -489,11 +497,12 @@ class World:
         session = self._sessions.get(effect.link)
         if session is None or not session.alive:
             return
-        self._note_crossings(session, sender, effect.frames)
-        left_ns = occupy(self, session, sender, effect.frames)
-        for delivery in deliveries(
-            session, sender, effect.frames, now_ns=left_ns, options=self.options, chance=self.chance
-        ):
+        frames, lying = effect.frames, self.nodes[sender].lying
+        if lying is not None and link_level(sender, session.link.other(sender)) >= SIGNED_LEVEL:
+            frames = lying.altered(frames)
+        self._note_crossings(session, sender, frames)
+        left_ns = occupy(self, session, sender, frames)
+        for delivery in deliveries(session, sender, frames, now_ns=left_ns, options=self.options, chance=self.chance):
             self.counters.frames += len(delivery.frames)
             news = not all(type(frame) is Received or type(frame) is Heartbeat for _, frame in delivery.frames)
             self._news_under_way += news
