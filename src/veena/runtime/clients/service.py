@@ -165,6 +165,8 @@ class Conversations:
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: The certificates that are good no more.
         self.revoked = NONE_REVOKED
+        #: How many connections there may be, all together.
+        self.places: Callable[[], int] = lambda: MAX_CONVERSATIONS
         #: Why a sender is refused for now, if so.
         self.why_refused: Callable[[str], str | None] = lambda sender: None
         #: By session; and all, those that have none yet included.
@@ -331,8 +333,11 @@ class Conversations:
         if refused is not None:
             return AccessDenied(refused, code=RefusalCode.QUARANTINED)
         count = self.by_principal.get(principal.name, 0)
-        if count >= principal.limits.connections:
-            reason = f"{principal.name!r} has {count} connections already: close one first"
+        most = principal.limits.connections
+        if not self.users.is_open:  # nobody keeps all others out
+            most = min(most, self.places() - self.places() // 4)
+        if count >= most:
+            reason = f"{principal.name!r} has {count} connections already, of at most {most}: close one first"
             return AccessDenied(reason, code=RefusalCode.LIMIT)
         return None
 
