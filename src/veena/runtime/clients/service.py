@@ -191,9 +191,8 @@ class Conversations:
         self.audience = Audience()
         #: Those that have ended, until the core knows it.
         self._leaving: dict[int, Conversation] = {}
-        self._next = 0
+        self._next = self._depth = 0
         self._dirty: list[Conversation] = []
-        self._depth = 0
         self._later: list[Input] = []
         #: Why nobody can attach now; empty when all is well.
         self._closed = ""
