@@ -26,7 +26,7 @@ from veena.client.explain import REPORT_S, Explanation, SentAway, TraceAnswer
 from veena.client.questions import QueryAnswer
 from veena.client.questions import Watch as AsyncWatch
 from veena.core.boundary.discovery import DEFAULT_LEASE_S, Scalar
-from veena.errors import LocalProtocolError, NotConnected
+from veena.errors import LocalProtocolError, NotConnected, VeenaError
 from veena.event import Event, EventId, Value
 
 __all__ = ["Client", "Subscription", "Watch", "connect"]
@@ -105,6 +105,11 @@ class Subscription:
     @property
     def dropped(self) -> int:
         return self._inner.dropped
+
+    @property
+    def suspension(self) -> VeenaError | None:
+        """Why its broker suspended it, with a code and a remedy; None while it did not."""
+        return self._inner.suspension
 
     @property
     def durable(self) -> str:

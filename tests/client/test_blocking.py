@@ -45,6 +45,7 @@ def test_everything_without_async() -> None:
     with broker() as site, blocking.connect(site.url, client_id="alice") as alice:
         quotes = alice.subscribe(topic="quotes", selector="price > 10")
         assert quotes.is_active and quotes.state == quotes.scope
+        assert quotes.suspension is None
         event_id = alice.publish(topic="quotes", properties={"price": 12}, body=b"hi", reliable=True)
         event = quotes.next(timeout=PATIENCE_S)
         assert (text(event), event.id) == ("hi", event_id)

@@ -13,7 +13,7 @@ from veena.core.boundary.clients import SessionClear, SessionClogged, Subscripti
 from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.inputs_effects import ClientDown, ClientRefused, Deliver, Effect, Subscribe, Unsubscribe
 from veena.core.boundary.settings import SECOND_NS, Settings
-from veena.core.delivery.evaluations import BURST, MAX_RUNNING, MAX_TRIES, WORK_S
+from veena.core.delivery.evaluations import BURST, MAX_RUNNING, MAX_TRIES, SWEEP, WORK_S
 from veena.core.delivery.held_streams import DOUBT_BYTES, ENDED_AT_ONCE, HELD_NS, MAX_DOUBTS
 from veena.core.delivery.session_queue import OVERHEAD
 from veena.core.wire.event import EventFrame
@@ -224,6 +224,18 @@ def test_many_subscriptions_of_one_session_are_bounded() -> None:
     assert states(room.hand(here(2, 6))) == []
     room.answer_all()
     assert room.host.statistics().held.events == 0
+
+
+def test_what_nobody_waits_for_does_not_pile_up() -> None:
+    """One who subscribes, asks, and unsubscribes again and again has no more waiting than once."""
+    room = Room()
+    room.give(Unsubscribe(COSTLY, 1))
+    for number in range(1, 5 * SWEEP):
+        room.ask(1, number)
+        room.hand(here(number, number))
+        room.give(Unsubscribe(COSTLY, 1))
+        room.asked = room.asked[:MAX_RUNNING]  # the worker is slow
+    assert room.host.statistics().evaluations.waiting <= SWEEP + MAX_RUNNING + 1
 
 
 def test_users_take_turns() -> None:

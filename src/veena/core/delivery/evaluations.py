@@ -37,6 +37,8 @@ WORK_S = 10_000_000
 BURST = 4 * OUTSIDE_WORK
 #: How often an evaluation is begun before it counts as too much.
 MAX_TRIES = 3
+#: Questions of one user that may wait before these are looked through.
+SWEEP = 64
 #: Users whose budgets are remembered though they are whole again.
 MAX_ACCOUNTS = 1024
 
@@ -66,6 +68,8 @@ class _Account:
     budget: int
     at_ns: int
     queue: deque[_Question] = field(default_factory=deque)
+    #: When the queue is so long, it is looked through for what nobody waits for any more.
+    sweep: int = SWEEP
 
     def refill(self, now_ns: int) -> None:
         earned = max(0, now_ns - self.at_ns) * WORK_S // SECOND_NS
@@ -123,6 +127,9 @@ class Evaluations:
             account = self._accounts[user] = _Account(BURST, now_ns)
         account.queue.append(question)
         self._turns.setdefault(user)
+        if len(account.queue) > account.sweep:
+            self.drop_dead(user)
+            account.sweep = max(SWEEP, 2 * len(account.queue))
         self._start(now_ns)
 
     def on_evaluated(self, given: Evaluated, now_ns: int) -> None:

@@ -68,6 +68,8 @@ class Worker:
         self._queue: deque[Evaluate] = deque()
         self._has_more = asyncio.Event()
         self._process: Process | None = None
+        #: The one that was ended last, by this side.
+        self._killed: Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
         self._started = self._ended = self._overdue = 0
@@ -161,16 +163,16 @@ class Worker:
         process, self._process = self._process, None
         if process is not None:
             self._kill(process)
+            self._killed = process
         for task in self._tasks:
             task.cancel()
 
     async def stop(self) -> None:
         """The same, and wait until it has ended."""
-        process = self._process
         self.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if process is not None:
-            await process.wait()
+        if self._killed is not None:
+            await self._killed.wait()
 
     def statistics(self) -> WorkerStatistics:
         pid = 0 if self._process is None else self._process.pid
