@@ -14,11 +14,13 @@ import veena
 from tests.runtime.client_brokers import run, until
 from tests.runtime.raw_client import RawClient, attach
 from veena.core.wire.client import AskQuery, TellAnswer, TellRefused
+from veena.core.wire.log_tables import AskLogRead
 from veena.core.wire.staging import AskStage, TellStaged
 from veena.errors import RefusalCode, Refused
 from veena.event import Event, EventId
 from veena.runtime.access.users import digest_of
 from veena.runtime.broker.node import Node
+from veena.runtime.clients.table_service import MAX_READS_OF_USER
 from veena.runtime.config.reader import parse_config
 
 #: Bytes that may be staged at the broker, and the bodies of one chunk.
@@ -157,3 +159,33 @@ def test_the_shares_are_limits_of_a_user(name: str) -> None:
     with pytest.raises(Exception, match=name):
         parse_config(text)
     assert msgspec.structs.asdict(parse_config("").tables.limits.client)[name]
+
+
+def test_a_user_with_many_connections_has_one_share_of_reads_of_the_log(tmp_path: Path) -> None:
+    """Reads that are opened and not asked on leave others theirs."""
+
+    async def scenario() -> None:
+        async with _broker(tmp_path) as node:
+            async with veena.connect(node.urls[0], client_id="honest", user="honest", token="honest") as honest:
+                for number in range(8):
+                    await honest.publish(topic="t", body=b"%d" % number, reliable=True)
+            readers = [await _raw(node, "mallory", f"mallory/{number}") for number in range(6)]
+            for reader in readers:
+                reader.say(*(_read(number) for number in range(16)))
+            await until(lambda: node.tables.statistics().reads == MAX_READS_OF_USER)
+
+            def refused() -> list[TellRefused]:
+                return [each for one in readers for each in one.frames if isinstance(each, TellRefused)]
+
+            await until(lambda: len(refused()) == 6 * 16 - MAX_READS_OF_USER)
+            assert all(each.why is RefusalCode.LIMIT and "user 'mallory'" in each.reason for each in refused())
+            other = await _raw(node, "honest", "honest/reader")
+            other.say(_read(1))
+            await until(lambda: node.tables.statistics().reads == MAX_READS_OF_USER + 1)
+
+    run(scenario())
+
+
+def _read(number: int) -> AskLogRead:
+    """A read of a row at a time, of which one block is asked for: it stays open."""
+    return AskLogRead(number, "events", 0, 1 << 40, ("offset", "body"), blocks=1, max_rows=1)

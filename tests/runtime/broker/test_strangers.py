@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.processes import veena
+from tests.runtime.processes import veena as started
 from tests.runtime.raw_client import attach
 from tests.runtime.streams import CERTIFICATES, secrets, until
 from tests.tiers import few
 from veena.core.wire.client import ClientHello
 from veena.core.wire.codec import encode
 from veena.core.wire.header import HEADER, HEADER_SIZE, VERSION, VERSION_LOW
+from veena.runtime.access.users import digest_of
 from veena.runtime.broker.node import Node
 from veena.runtime.config.reader import parse_config
 from veena.runtime.transports.url import Url, parse_url
@@ -240,15 +241,15 @@ def test_a_websocket_request_is_short() -> None:
 
 @pytest.mark.parametrize("scheme", few(["veenas", "ws"]))
 def test_without_descriptors_newcomers_get_in_and_the_log_says_so(scheme: str, tmp_path: Path) -> None:
-    """FLT: a broker with 80 descriptors and 200 silent connections serves who says who it is, and goes on so."""
+    """FLT: a broker with 44 descriptors and 200 silent connections serves who says who it is, and goes on so."""
     config = tmp_path / "broker.toml"
     config.write_text(
         f'[broker]\nlisten = ["{scheme}://127.0.0.1:0"]\n{TLS}[limits]\nidentify_s = 300\n'
         '[http]\nlisten = "127.0.0.1:0"\n'
     )
     log = tmp_path / "log"
-    with veena("broker", "run", "--config", str(config), "--json", errors=log, descriptors=80) as started:
-        url = started.told()["url"]
+    with started("broker", "run", "--config", str(config), "--json", errors=log, descriptors=44) as process:
+        url = process.told()["url"]
         place = parse_url(url)
         idle = [socket.create_connection((place.host, place.port), 30) for _ in range(200)]
 
@@ -262,6 +263,34 @@ def test_without_descriptors_newcomers_get_in_and_the_log_says_so(scheme: str, t
         for each in idle:
             each.close()
         asyncio.run(asyncio.wait_for(come_and_go("afterwards"), 60))
-        assert started.end() == 0
+        assert process.end() == 0
     told = log.read_text()
     assert "no descriptor for a new connection" in told and "Traceback" not in told
+
+
+def test_no_user_takes_all_descriptors(tmp_path: Path) -> None:
+    """FLT: one user attached until nobody else could, no monitor was answered and no file could be read."""
+    users = tmp_path / "users.toml"
+    users.write_text("".join(f'[user.{name}]\ntokens = ["{digest_of(name)}"]\n' for name in ("mallory", "honest")))
+    users.chmod(0o600)
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        f'[broker]\nlisten = ["veena://127.0.0.1:0"]\n[auth]\nusers_file = "{users}"\n[http]\nlisten = "127.0.0.1:0"\n'
+    )
+    log = tmp_path / "log"
+    with started("broker", "run", "--config", str(config), "--json", errors=log, descriptors=160) as broker_:
+        url = broker_.told()["url"]
+
+        async def scenario() -> None:
+            raws = [await attach(url, f"mallory/{number}", user="mallory", token="mallory") for number in range(72)]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(attach(url, "mallory/more", user="mallory", token="mallory"), 0.5)
+            raws.append(await attach(url, "honest", user="honest", token="honest"))
+            for raw in raws:
+                raw.stream.close("done")
+            await until(lambda: all(raw.reason is not None for raw in raws))
+
+        asyncio.run(asyncio.wait_for(scenario(), 60))
+        assert broker_.end() == 0
+    told = log.read_text()
+    assert "'mallory' has 72 connections already, of at most 72" in told and "Traceback" not in told

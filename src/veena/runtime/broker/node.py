@@ -230,6 +230,7 @@ class Node:
         clients.revoked = driver.links.revoked = self.config.revoked()
         clients.audit = clients.log_ins.audit = driver.links.audit = self._audit
         clients.batches = driver.recorder is None
+        clients.places = lambda: self._limits.connections
         clients.label_of = self._label_of
         if self.config.tables.auth.tell:
             clients.access = AccessEvents(
@@ -403,10 +404,6 @@ class Node:
         left: list[str] = []
         for section, key in changes(self.config.tables, new.tables):
             (taken if may_change(section, key, new.tables) else left).append(f"[{section}] {key}")
-        limits = new.tables.limits
-        self._limits.connections, self._limits.unidentified = limits.connections, limits.unidentified
-        self._limits.unidentified_bytes = limits.unidentified_bytes
-        self._limits.identify_s = limits.identify_s
         before, self.config = self.config, self.config.taking_over(new)
         try:
             # The files themselves may have changed while their names have not; a fault in one leaves all as it was.
@@ -418,6 +415,7 @@ class Node:
             self.config = before
             raise
         self.config = self.config.with_network_of(new)
+        self._limits.become(self.config.entrance_limits())
         self.driver.links.trust = trust
         self._verifier.renew(trust, revoked)
         self.driver.show(grant, signing)

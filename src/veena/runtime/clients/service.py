@@ -165,6 +165,8 @@ class Conversations:
         self.codec = EventCodec(settings.levels, settings.fanout, settings.max_frame)
         #: The certificates that are good no more.
         self.revoked = NONE_REVOKED
+        #: How many connections there may be, all together.
+        self.places: Callable[[], int] = lambda: MAX_CONVERSATIONS
         #: Why a sender is refused for now, if so.
         self.why_refused: Callable[[str], str | None] = lambda sender: None
         #: By session; and all, those that have none yet included.
@@ -193,8 +195,7 @@ class Conversations:
         self._dirty: list[Conversation] = []
         self._depth = 0
         self._later: list[Input] = []
-        #: Why nobody can attach now; empty when all is well.
-        self._closed = ""
+        self._closed = ""  # why nobody can attach now; empty when all is well
         self._is_scheduled = self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
         #: Whether events may be given to the driver in batches: not while records are made of each.
@@ -331,8 +332,11 @@ class Conversations:
         if refused is not None:
             return AccessDenied(refused, code=RefusalCode.QUARANTINED)
         count = self.by_principal.get(principal.name, 0)
-        if count >= principal.limits.connections:
-            reason = f"{principal.name!r} has {count} connections already: close one first"
+        most = principal.limits.connections
+        if not self.users.is_open:  # nobody keeps all others out
+            most = min(most, self.places() - self.places() // 4)
+        if count >= most:
+            reason = f"{principal.name!r} has {count} connections already, of at most {most}: close one first"
             return AccessDenied(reason, code=RefusalCode.LIMIT)
         return None
 

@@ -8,6 +8,7 @@ relative to the file.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,9 @@ from veena.runtime.transports.url import Url, parse_url
 DEFAULT_LISTEN = "veena://127.0.0.1:7700"
 #: Places to listen on, and neighbours to dial: more is a mistake.
 MAX_PLACES = 64
+#: Descriptors that connections leave to the files of a broker and to those who monitor it.
+OTHER_FILES = 64
+MANY = 1 << 20
 #: Brokers whose names and addresses one file binds: larger networks have a network file.
 MAX_NEIGHBOURS = 1024
 
@@ -78,6 +82,11 @@ class EntranceLimits:
     unidentified_bytes: int = 64 << 20
     #: Connections at once, whoever they are.
     connections: int = 20_000
+
+    def become(self, other: EntranceLimits) -> None:
+        """These hold from now on."""
+        self.identify_s, self.unidentified = other.identify_s, other.unidentified
+        self.unidentified_bytes, self.connections = other.unidentified_bytes, other.connections
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -453,7 +462,14 @@ class Config:
 
     def entrance_limits(self) -> EntranceLimits:
         limits = self.tables.limits
-        return EntranceLimits(limits.identify_s, limits.unidentified, limits.unidentified_bytes, limits.connections)
+        connections = min(limits.connections, _descriptors())
+        return EntranceLimits(limits.identify_s, limits.unidentified, limits.unidentified_bytes, connections)
+
+
+def _descriptors() -> int:
+    """Connections that this process has descriptors for, beside its files and those who monitor it."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MANY if soft == resource.RLIM_INFINITY else max(soft // 2, soft - OTHER_FILES)
 
 
 class ConfigFaults(ConfigError):
