@@ -125,6 +125,7 @@ def test_an_honest_network_crosses_its_relay(authority: Authority) -> None:
                 assert told.made > 0 and told.checked > 0 and told.refused == 0
             digest = nodes["a"].driver.broker.profiles.table.digest(VICTIM)
             assert digest is not None and digest.version[1] == PLACES["c"]
+            assert nodes["a"].topology()["signed"]["0.2"] == "0.2.0.0"
 
     run(scenario())
 

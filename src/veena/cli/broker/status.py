@@ -158,6 +158,7 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
         "subscriptions": broker["profiles"]["subscriptions"],
         "over_quota": broker["profiles"].get("over_quota", 0),
         "lies": broker["profiles"].get("lies", 0),
+        "refused_statements": broker.get("signatures", {}).get("refused", 0),
         "early": broker["profiles"].get("early", 0),
         "clock_ahead_s": broker["profiles"].get("clock_ahead_s", 0),
         "durable": broker["durables"]["durables"],
@@ -276,6 +277,9 @@ def _say_troubles(rows: list[dict[str, Any]]) -> None:
         if row.get("early"):
             told = f"{row['early']} frames, the last from {row['clock_ahead_s']} s ahead of this broker's clock"
             print(f"{row['address']}: the clocks of brokers differ: {told}; set all of them (NTP)", file=sys.stderr)
+        if row.get("refused_statements"):
+            told = f"statements of other units refused for their signatures: {row['refused_statements']}"
+            print(f"{row['address']}: {told}; see docs/SECURITY.md, What brokers sign", file=sys.stderr)
         if row.get("lies"):
             told = f"others have spoken in the name of this broker or its units {row['lies']} times"
             print(f"{row['address']}: {told}; see docs/OPERATIONS.md, Clocks and lies", file=sys.stderr)

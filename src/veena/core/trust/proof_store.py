@@ -64,6 +64,10 @@ class ProofStore:
         found = self._digests.get(unit)
         return found if found is not None and found.version == version else None
 
+    def speakers(self) -> dict[Unit, Address]:
+        """Who has signed what a unit wants, as far as it is known."""
+        return {unit: proof.signature.signer for unit, proof in self._digests.items()}
+
     def keep_digest(self, proof: DigestProof) -> None:
         """Keep the signature of a digest; the first of several for one version."""
         if self.digest(proof.unit, proof.version) is None:

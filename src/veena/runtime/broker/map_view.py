@@ -66,6 +66,8 @@ def live_view(broker: Broker, ends: Sequence[EndStatistics], label: Label) -> di
         "links": sorted(links, key=lambda each: (each["level"], each["to"])),
         # Suspected of being dead, or so loaded that they are kept out of every path.
         "absent": sorted(absent, key=lambda each: (each["level"], each["a"], each["b"])),
+        # Who has signed what these units want; empty where nobody signs.
+        "signed": {label(unit): label(signer) for unit, signer in broker.exchange.statements.store.speakers().items()},
         # Brokers of the units around, where they can be asked about what is inside.
         "contacts": {
             label(unit): [{"broker": label(place.address), "urls": list(place.listen)} for place in places]

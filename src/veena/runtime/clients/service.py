@@ -194,8 +194,7 @@ class Conversations:
         self._next = self._depth = 0
         self._dirty: list[Conversation] = []
         self._later: list[Input] = []
-        #: Why nobody can attach now; empty when all is well.
-        self._closed = ""
+        self._closed = ""  # why nobody can attach now; empty when all is well
         self._is_scheduled = self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
         #: Whether events may be given to the driver in batches: not while records are made of each.
