@@ -34,7 +34,7 @@ def test_a_burst_is_read_back_as_the_events_that_it_has(tmp_path: Path) -> None:
     """I5: what was accepted in a burst is there event by event, beside what came alone."""
     one, other = _entries(0, 1, MAX_RELIABLE), _entries(MAX_RELIABLE + 1, MAX_RELIABLE + 2, 3)
     end = MAX_RELIABLE + 4
-    alone = Entry(MAX_RELIABLE, _entries(MAX_RELIABLE, MAX_RELIABLE + 1, 1).entries()[0].frame, 1700)
+    alone = Entry(MAX_RELIABLE, _entries(MAX_RELIABLE, MAX_RELIABLE + 1, 1).entries()[0].frame, 1000 + MAX_RELIABLE)
     expected = Disk(Identity("a", ORIGIN, 1))
     with Desk(tmp_path) as desk:
         desk.stored(Identity("a", ORIGIN, 1), one, alone)
