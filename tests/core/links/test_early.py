@@ -1,4 +1,4 @@
-"""Statements that had to wait come in a few at a time, whatever they waited for: no step has to deal with all of them."""
+"""Statements that had to wait come in a few at a time, whatever for: no step has to deal with all."""
 
 from __future__ import annotations
 

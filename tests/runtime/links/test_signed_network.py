@@ -209,9 +209,10 @@ def test_a_certificate_that_nobody_can_read_costs_a_broker_nothing(authority: Au
             assert digest is not None
             epoch, speaker, number = digest.version
             good = own_certificate(authority.directory / "liar.pem")
-            for at, certificate in enumerate((of_no_time(good), good[:-9], bytes(9)), 1):
+            bad = (of_no_time(good), good[:-9], bytes(9))
+            for at, certificate in enumerate(bad, 1):
                 liar.say(*lied(authority, (epoch + 1000 + at, speaker, number + at), certificate=certificate))
-                await until(lambda at=at: nodes["b"].statistics().broker.signatures.refused == at or liar.reason)
+            await until(lambda: nodes["b"].statistics().broker.signatures.refused >= len(bad) or liar.reason)
             assert all("no certificate can be read" in each for each in noted(authority, "b", "statement refused"))
             assert nodes["b"].driver.broker is core and liar.reason is None
 
