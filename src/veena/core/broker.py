@@ -45,6 +45,7 @@ from veena.core.event_side import Events
 from veena.core.exchange import Exchange
 from veena.core.interest.service import Profiles
 from veena.core.links.claimants import Claimant, Claimants, Verdict, refused, rivals_of
+from veena.core.links.early import MAX_WORK, work_of
 from veena.core.links.link import Link, LinkState, greeting, tell_room
 from veena.core.links.monitor import Watch
 from veena.core.links.relay import Courier
@@ -414,10 +415,13 @@ class Broker:
             self._admit(claimant, now_ns)
 
     def _admit(self, claimant: Claimant, now_ns: int) -> None:
-        """Nobody else has its address: its Hello counts, and what came behind it."""
-        link = claimant.link
+        """Nobody else has its address: its Hello counts, and what came behind it, in steps."""
+        link, work = claimant.link, MAX_WORK
         try:
             for number, frame in claimant.held:
+                if work <= 0 and self.exchange.puts_off(link, frame, now_ns):
+                    continue
+                work -= work_of(frame)
                 self._take(link, number, frame, now_ns)
                 if link.state is LinkState.CLOSED:
                     return

@@ -17,7 +17,7 @@ from veena.core.boundary.inputs_effects import ClockSet, Effect
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.signing import Signing
 from veena.core.interest.service import Profiles
-from veena.core.links.early import ORDERED, EarlyFrames
+from veena.core.links.early import MAX_WORK, ORDERED, EarlyFrames, work_of
 from veena.core.links.link import Link
 from veena.core.membership.redial import ContactBook
 from veena.core.schedule import Schedule
@@ -26,6 +26,7 @@ from veena.core.topology.connection import check_record
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.topology.next_hops import Hops
 from veena.core.wire.control import ConnectionRecord, Connections, Frame, Refresh
+from veena.core.wire.event import EventFrame
 from veena.core.wire.interest import Have, Interest
 from veena.core.wire.signatures import Credentials, Proofs
 from veena.errors import RemoteProtocolError, VeenaError
@@ -95,6 +96,13 @@ class Exchange:
         if link.number not in self._early or type(frame) not in ORDERED:
             return False
         self._early.hold(link.number, frame)
+        return True
+
+    def puts_off(self, link: Link, frame: Frame | EventFrame, now_ns: int) -> bool:
+        """Let a frame wait for the next step, if it is one of statements; whether it does."""
+        if not isinstance(frame, ORDERED):
+            return False
+        self._hold(link, frame, now_ns)
         return True
 
     def _on_credentials(self, link: Link, frame: Credentials, now_ns: int) -> None:
@@ -167,12 +175,15 @@ class Exchange:
         self._early.hold(link.number, frame, until_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Take in what waited for this broker's clock to get there."""
-        handlers = self.frame_handlers()
+        """Take in what waited for this broker's clock to get there, as much as one step has time for."""
+        handlers, work = self.frame_handlers(), MAX_WORK
         for number in self._early.due(now_ns):
             link = self._links[number]
+            if work <= 0:
+                return  # the others are due still
             try:
-                for frame in self._early.take(number):
+                for frame in self._early.take(number, work, now_ns):
+                    work -= work_of(frame)
                     handlers[type(frame)](link, frame, now_ns)
             except VeenaError as error:
                 self._refuse(link, error, now_ns)

@@ -13,6 +13,7 @@ import pytest
 
 import veena
 from tests.runtime.authority import Authority
+from tests.runtime.certificate_edges import of_no_time
 from tests.runtime.raw_link import RawLink, link_to
 from tests.runtime.streams import until
 from veena.address import Address, Unit, format_address
@@ -22,6 +23,7 @@ from veena.core.wire.interest import Digest, Interest, Version
 from veena.core.wire.signatures import Credential, Credentials, DigestProof, Proofs, Signature
 from veena.runtime.broker.node import Node
 from veena.runtime.config.reader import parse_config
+from veena.runtime.pki.broker_certificate import own_certificate
 from veena.runtime.pki.grant import load_grant
 from veena.runtime.pki.statement_signer import load_signer
 from veena.runtime.transports.tls import client_context
@@ -90,10 +92,12 @@ def noted(authority: Authority, name: str, kind: str) -> list[str]:
     return [line["reason"] for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
 
 
-def lied(authority: Authority, version: Version, *, grant: bytes = b"", is_signed: bool = True) -> tuple[Frame, ...]:
+def lied(
+    authority: Authority, version: Version, *, grant: bytes = b"", is_signed: bool = True, certificate: bytes = b""
+) -> tuple[Frame, ...]:
     """The victim wants nothing, as the liar says and signs."""
     signer = load_signer(authority.directory / "liar.pem", authority.directory / "liar.key")
-    credential = Credential(signer.certificate, grant)
+    credential = Credential(certificate or signer.certificate, grant)
     statement = digest_statement("veena", version[1], VICTIM, version, (), ())
     proof = DigestProof(VICTIM, version, (), Signature(version[1], credential.hash(), signer.sign(statement)))
     proofs = (Credentials((credential,)), Proofs(digests=(proof,))) if is_signed else ()
@@ -189,6 +193,28 @@ def test_what_brokers_may_see_differently_costs_no_link(authority: Authority) ->
             assert "shows no grant" in reason and liar.reason is None
             kept = table.digest(VICTIM)
             assert kept is not None and kept.version[0] < epoch + 1000
+
+    run(scenario())
+
+
+def test_a_certificate_that_nobody_can_read_costs_a_broker_nothing(authority: Authority) -> None:
+    """Its times are of no year, it is cut off, or it is empty: what is signed by it is dropped, and the core stays."""
+
+    async def scenario() -> None:
+        async with network(authority) as nodes:
+            core = nodes["b"].driver.broker
+            liar, table = await meet(authority, nodes["b"]), core.profiles.table
+            await until(lambda: table.digest(VICTIM) is not None)
+            digest = table.digest(VICTIM)
+            assert digest is not None
+            epoch, speaker, number = digest.version
+            good = own_certificate(authority.directory / "liar.pem")
+            bad = (of_no_time(good), good[:-9], bytes(9))
+            for at, certificate in enumerate(bad, 1):
+                liar.say(*lied(authority, (epoch + 1000 + at, speaker, number + at), certificate=certificate))
+            await until(lambda: nodes["b"].statistics().broker.signatures.refused >= len(bad) or liar.reason)
+            assert all("no certificate can be read" in each for each in noted(authority, "b", "statement refused"))
+            assert nodes["b"].driver.broker is core and liar.reason is None
 
     run(scenario())
 

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.runtime.authority import Authority
+from tests.runtime.certificate_edges import of_no_time
 from veena.errors import ConfigError
 from veena.runtime.pki.broker_certificate import NotCertified, load_authorities, own_certificate, verify_certificate
 from veena.runtime.pki.keys import MAX_SIGNATURE_BYTES, is_signed, load_signing_key, sign
@@ -92,6 +93,9 @@ def test_certificates_that_prove_nothing(tmp_path: Path) -> None:
         (_flipped(der, len(der) - 1), known, now, "signed by nobody"),
         (der[:-1], known, now, "no certificate can be read"),
         (b"", known, now, "no certificate can be read"),
+        (of_no_time(der), known, now, "no certificate can be read"),
+        (of_no_time(der, b"00010101000000Z"), known, now, "has expired"),
+        (of_no_time(der, b"99991231235959Z"), known, now, "not good yet"),
         (bytes(100_000), known, now, "at most"),
     ]:
         with pytest.raises(NotCertified, match=why):

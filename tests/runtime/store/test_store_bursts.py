@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.runtime.store_desk import CODEC, NOBODY, Desk
 from veena.core.boundary.inputs_effects import Stored, StoreFailed
 from veena.core.boundary.stored import Disk, Entries, Entry, Identity
-from veena.core.wire.burst import EventBurst
+from veena.core.wire.burst import MAX_RELIABLE, EventBurst
 from veena.core.wire.codec import Decoder
 from veena.event import Event, EventId
 from veena.runtime.store.retention import MIN_BYTES, Retention
@@ -32,8 +32,9 @@ def _shown(entries: list[Entry]) -> list[tuple[int, int, bytes]]:
 
 def test_a_burst_is_read_back_as_the_events_that_it_has(tmp_path: Path) -> None:
     """I5: what was accepted in a burst is there event by event, beside what came alone."""
-    one, other = _entries(0, 1, 700), _entries(701, 702, 3)
-    alone = Entry(700, _entries(700, 701, 1).entries()[0].frame, 1700)
+    one, other = _entries(0, 1, MAX_RELIABLE), _entries(MAX_RELIABLE + 1, MAX_RELIABLE + 2, 3)
+    end = MAX_RELIABLE + 4
+    alone = Entry(MAX_RELIABLE, _entries(MAX_RELIABLE, MAX_RELIABLE + 1, 1).entries()[0].frame, 1000 + MAX_RELIABLE)
     expected = Disk(Identity("a", ORIGIN, 1))
     with Desk(tmp_path) as desk:
         desk.stored(Identity("a", ORIGIN, 1), one, alone)
@@ -41,12 +42,12 @@ def test_a_burst_is_read_back_as_the_events_that_it_has(tmp_path: Path) -> None:
         for write in (one, alone, other):
             expected.write(write)
         assert _shown(list(desk.read(0, 10_000).entries)) == _shown(expected.entries)
-        assert desk.offsets(699) == [699, 700, 701, 702, 703]
+        assert desk.offsets(end - 5) == list(range(end - 5, end))
         produced = desk.store.history("p", "produced")
-        assert [each.id.sequence for each in produced] == list(range(1, 705))
+        assert [each.id.sequence for each in produced] == list(range(1, end + 1))
     with Desk(tmp_path) as desk:
         disk = desk.store.load(NOBODY)
-        assert disk.next_offset == 704
+        assert disk.next_offset == end
         assert _shown(disk.entries) == _shown(expected.entries), "no unit has told yet how far it is"
 
 

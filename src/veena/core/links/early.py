@@ -5,6 +5,8 @@ Everything of the same link that belongs in one order waits behind the first suc
 claims, wants before the connections that bring their units into reach. Events, acknowledgements and signs of life of
 the link itself go on.
 
+When the time has come, a step deals with `MAX_WORK` at most; the rest is due at once, in the steps after it.
+
 The invariant: of one link these frames are dealt with in the order in which they came.
 """
 
@@ -14,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from veena.core.wire.control import Connections, Frame
-from veena.core.wire.interest import Have, Interest
+from veena.core.wire.interest import MAX_ROWS, Have, Interest
 from veena.core.wire.signatures import Credentials, Proofs
 from veena.errors import ClockDiffers
 
@@ -22,6 +24,17 @@ from veena.errors import ClockDiffers
 ORDERED = (Interest, Have, Connections, Credentials, Proofs)
 #: Frames of one link that wait: a minute of a quiet link. Most have 200 bytes, and a hostile one half a megabyte.
 MAX_EARLY = 256
+#: Statements that one step deals with: as many as are in the longest frame of wants.
+MAX_WORK = MAX_ROWS
+
+
+def work_of(frame: object) -> int:
+    """How many statements a frame has; 1 where it has none."""
+    if isinstance(frame, Interest):
+        return 1 + len(frame.rows) + len(frame.digests)
+    if isinstance(frame, Have):
+        return 1 + sum(1 + len(claim.marks) for claim in frame.claims)
+    return 1 + len(frame.records) if isinstance(frame, Connections) else 1
 
 
 class EarlyFrames:
@@ -50,12 +63,17 @@ class EarlyFrames:
         """The links whose first frame need wait no longer."""
         return [link for link, due_ns in self._due_ns.items() if due_ns <= now_ns]
 
-    def take(self, link: int) -> Iterator[Frame]:
-        """What waits for a link; what it is not asked for any more, because an earlier one waits again, stays."""
+    def take(self, link: int, work: int, now_ns: int) -> Iterator[Frame]:
+        """What waits for a link, up to so much work: the rest is due at once, behind what waits for others. What it is
+        not asked for any more, because an earlier one waits again, stays."""
         waiting, due_ns = self._waiting.pop(link, deque()), self._due_ns.pop(link, None)
         assert due_ns is not None
         while waiting:
+            if work <= 0:
+                self._waiting[link], self._due_ns[link] = waiting, now_ns
+                return
             frame = waiting.popleft()
+            work -= work_of(frame)
             yield frame
             if link in self._waiting:
                 self._waiting[link].extend(waiting)

@@ -82,9 +82,9 @@ def verify_certificate(
         uris = _uris(found)
         key = found.public_key()
         issuer = tuple(str(attribute.value) for attribute in found.issuer)
+        starts, ends = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
     except Exception as error:  # the parser has exceptions of many kinds for what is no certificate
         raise NotCertified(f"no certificate can be read ({error})") from None
-    starts, ends = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
     if now < starts:
         raise NotCertified(f"certificate {found.serial_number:X} is not good yet: compare the clocks")
     why_not = revoked.why_not(Certificate(issuer, found.serial_number, ends), now)

@@ -57,8 +57,9 @@ class Publication:
     ids: list[EventId] = field(default_factory=list)
     sent_ns: int = 0
     accepted_ns: int | None = None
-    #: Where it was accepted.
+    #: Where it was accepted, and what the clock there showed beyond the true time.
     origin: Address = ()
+    ahead_ns: int = 0
 
     def may_expire(self, due_ns: int) -> bool:
         """Whether its time to live may be over by then: it is counted from its acceptance on, at the latest."""
@@ -258,6 +259,7 @@ class Traffic:
             self.faults.append(f"{effect.id} was never published, or answered twice: {effect}")
         elif isinstance(effect, Accepted):
             publication.accepted_ns, publication.origin = now_ns, address
+            publication.ahead_ns = self._world.nodes[address].base_ns
             if publication in publisher.waiting:
                 publisher.waiting.remove(publication)
         elif publication.reliable:

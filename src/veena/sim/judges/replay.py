@@ -82,7 +82,9 @@ class PastJudge:
             return False
         if client.ended_ns is not None and publication not in client.got:
             return False
-        return publication.sent_ns >= client.since_ns and bool(client.engine.match(publication.event))
+        # Its origin goes by its own clock.
+        is_since = publication.sent_ns + publication.ahead_ns >= client.since_ns
+        return is_since and bool(client.engine.match(publication.event))
 
     def _told(self, publication: Publication, client: PastClient) -> str:
         return (
