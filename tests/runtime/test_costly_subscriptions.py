@@ -180,6 +180,7 @@ def test_what_costs_too_much_is_suspended_and_goes_on_from_its_cursor(tmp_path: 
                     await until(lambda each=each: each.is_suspended)
                     assert each.suspension is not None and each.suspension.code is RefusalCode.WORK
                     assert "cheaper" in str(each.suspension)
+                    assert "suspended: work" in repr(each)
                 assert plain.not_kept >= 1
                 await plain.close()  # what has ended can be ended
                 assert node.driver.statistics().evaluations.suspended == 2

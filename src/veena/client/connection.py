@@ -6,6 +6,7 @@ What is sent within one turn of the event loop is one write; what a read brings 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Sequence
 
@@ -36,6 +37,13 @@ MISSED_HEARTBEATS = 3
 FINAL = (RefusalCode.DENIED, RefusalCode.PROTOCOL)
 #: What is said of a peer that ended the connection before it said anything, as those do that expect something else.
 HUNG_UP = "it hung up without a word: is it a broker, and is the URL's scheme right (veenas:// for TLS)?"
+#: The same inside TLS, where a broker that refuses a client's certificate has no other way to say so.
+HUNG_UP_IN_TLS = (
+    "it hung up without a word: is it a broker, and if it asks for certificates, does the client show a good one that"
+    " is not revoked (VEENA_CERTIFICATE for commands, `tls` in programs)?"
+)
+#: What OpenSSL says of a certificate whose authority it was not given: 18 to 21 of X509_verify_cert_error(3).
+OF_NO_TRUSTED_AUTHORITY = range(18, 22)
 
 
 class Redirected(VeenaError):
@@ -86,13 +94,27 @@ class Connection:
             self.abort("given up")
             raise
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise NotConnected(f"{self.url}: {HUNG_UP if reason in ('', CLOSED) else reason}") from None
+            raise NotConnected(f"{self.url}: {self._shown(error)}") from None
         except BaseException:
             self.abort("given up")
             raise
         self._beat()
         return welcome
+
+    def _shown(self, error: OSError) -> str:
+        """What keeps it from dialling, and what to do where that is known."""
+        reason = error.strerror or str(error)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            remedy = "trust its authority's file, by --ca in commands and `tls` in programs"
+            is_foreign = error.verify_code in OF_NO_TRUSTED_AUTHORITY
+            return f"its certificate is refused here ({error.verify_message}){'; ' + remedy if is_foreign else ''}"
+        if isinstance(error, ConnectionRefusedError):
+            return f"{reason}: does a broker run there?"
+        return self._hung_up if reason in ("", CLOSED) else reason
+
+    @property
+    def _hung_up(self) -> str:
+        return HUNG_UP_IN_TLS if parse_url(self.url).is_secure else HUNG_UP
 
     def _accept(self, stream: Stream) -> Connection:
         self._stream = stream
@@ -142,7 +164,7 @@ class Connection:
     def closed(self, reason: str) -> None:
         if not self._welcome.done():
             is_silent = not self._has_heard and reason == CLOSED
-            self._fail(NotConnected(f"{self.url}: {HUNG_UP if is_silent else reason}"))
+            self._fail(NotConnected(f"{self.url}: {self._hung_up if is_silent else reason}"))
         if self._timer is not None:
             self._timer.cancel()
         if not self._closed.done():

@@ -410,7 +410,9 @@ class Session:
             found.suspension = None if frame.why is RefusalCode.BYE else refusal(frame.why, frame.reason)
             found.not_kept = frame.missed
             found.changed()
-            if frame.why is RefusalCode.BYE:
+            if frame.why is RefusalCode.BYE and not frame.missed:
+                logger.info("%r is suspended no more", found)
+            elif frame.why is RefusalCode.BYE:
                 logger.warning("%d events were not kept for %r", frame.missed, found)
             else:
                 logger.warning("%s", frame.reason)

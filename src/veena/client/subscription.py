@@ -100,11 +100,15 @@ class Subscription:
         self._is_closed = False
 
     def __repr__(self) -> str:
+        if self.suspension is not None:
+            state = f"suspended: {self.suspension.code}"
+        else:
+            state = f"acknowledged: {self._reached()}"
+        return f"<Subscription {self.number} {self.engine} {self.constraint!r:.80} {state}, {len(self._queue)} waiting>"
+
+    def _reached(self) -> str:
         reached = "nothing" if not self.state else "system" if self.is_active and not self.reach else ""
-        return (
-            f"<Subscription {self.number} {self.engine} {self.constraint!r:.80}"
-            f" acknowledged: {reached or level_name(self.state)}, {len(self._queue)} waiting>"
-        )
+        return reached or level_name(self.state)
 
     @property
     def scope(self) -> int:

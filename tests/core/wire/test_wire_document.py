@@ -106,6 +106,7 @@ def table(title: str, cls: type[Any]) -> str:
     lines = [f"### {title}", ""]
     meaning = vars(cls).get("__doc__")
     if meaning:
+        assert meaning.split("\n")[0].endswith((".", "?")), f"the first line of {cls.__name__} is no whole sentence"
         lines += [meaning.split("\n")[0], ""]
     lines += ["| # | field | type | when left out |", "|---|---|---|---|"]
     for index, field in enumerate(fields_of(cls)):

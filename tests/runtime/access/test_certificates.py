@@ -11,9 +11,10 @@ import pytest
 from tests.runtime.authority import Authority
 from tests.runtime.streams import until
 from veena import connect
-from veena.errors import AccessDenied
+from veena.errors import AccessDenied, NotConnected
 from veena.runtime.broker.node import Node
 from veena.runtime.config.reader import parse_config
+from veena.runtime.transports.tls import client_context
 
 BROKER = """
 [broker]
@@ -57,3 +58,25 @@ def test_a_client_is_whom_its_certificate_names(tmp_path: Path) -> None:
     refused = [line for line in lines if line["kind"] == "log-in refused"]
     assert [line["user"] for line in refused] == ["mallory", "alice", "alice"]
     assert len([line for line in lines if line["kind"] == "log-in"]) == 5
+
+
+def test_who_is_not_let_in_by_its_certificate_is_told_where_to_look(tmp_path: Path) -> None:
+    """A broker ends such a connection without a word; an authority of one's own has to be named."""
+    authority = Authority(tmp_path)
+    authority.issue("b")
+    authority.issue("alice")
+
+    async def run() -> None:
+        node = Node(parse_config(BROKER, base=tmp_path))
+        await node.start()
+        for tls, told in (
+            (client_context(tmp_path / "authority.pem"), "does the client show a good one that is not revoked"),
+            (client_context(), "its certificate is refused here .*; trust its authority's file, by --ca"),
+        ):
+            with pytest.raises(NotConnected, match=told):
+                await connect(node.urls[0], tls=tls, timeout=2.0).open()
+        await node.stop()
+        with pytest.raises(NotConnected, match="does a broker run there"):
+            await connect(node.urls[0], tls=client_context(), timeout=0.5).open()
+
+    asyncio.run(run())

@@ -131,14 +131,15 @@ def test_wrong_passwords_and_foreign_ids_are_not_let_in(users_text: str, wording
             for client_id, user, password, message in (
                 ("alice", "alice", "wrong", "does not exist here, or the password is wrong"),
                 ("alice", "nobody", "open sesame", "does not exist here, or the password is wrong"),
-                ("alice", "", "", "does not exist here, or the password is wrong"),
+                ("alice", "", "", "name a user and give its password or token, or show a certificate"),
+                ("nobody", "", "", "name a user and give its password or token, or show a certificate"),
                 ("bob", "alice", "open sesame", "may not attach as client 'bob'"),
                 ("alice", "boss", "open sesame", "may not attach as client 'alice'"),
             ):
                 with pytest.raises(AccessDenied, match=wording.of(message)):
                     await site.client(client_id, user=user, password=password).open()
             statistics = site.clients.statistics()
-            assert (statistics.attached, statistics.refused) == (2, 5)
+            assert (statistics.attached, statistics.refused) == (2, 6)
 
     run(scenario())
 

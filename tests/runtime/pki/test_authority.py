@@ -8,6 +8,7 @@ import stat
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,26 @@ def test_the_list_of_revoked_certificates_grows(authority: Authority) -> None:
         authority.revoke(["none"])
 
 
+def test_a_list_of_revoked_certificates_is_one_and_nothing_else(authority: Authority) -> None:
+    """A certificate named there was taken, and would have been trusted like the authority's own."""
+    issued, other, pem = (
+        authority.issue_broker("b1"), authority.issue_client("alice"), authority.directory / "authority.pem"
+    )  # fmt: skip
+    revoked = authority.revoke(["alice"])
+    client_context(pem, issued.certificate, issued.key, revoked)
+    both = authority.directory / "both.pem"
+    both.write_bytes(revoked.read_bytes() + issued.certificate.read_bytes())
+    for path, reason in ((issued.certificate, "holds no list"), (both, "holds a certificate as well")):
+        for make in (
+            partial(client_context, pem, issued.certificate, issued.key, path),
+            partial(server_context, issued.certificate, issued.key, pem, "required", path),
+        ):
+            with pytest.raises(ConfigError, match=f"{reason}; name a PEM file with the authority's list"):
+                make()
+    with pytest.raises(ConfigError, match="do not belong together"):
+        client_context(pem, issued.certificate, other.key)
+
+
 @pytest.mark.parametrize("name", ["", "x" * 65, "a\nb", "é" * 33])
 def test_names_that_no_certificate_holds(authority: Authority, name: str) -> None:
     makes: list[Callable[[], object]] = [
@@ -153,8 +174,10 @@ def test_names_that_no_certificate_holds(authority: Authority, name: str) -> Non
 
 
 def test_wrong_hosts_and_units(authority: Authority) -> None:
-    with pytest.raises(ConfigError, match="host"):
-        authority.issue_broker("b1", hosts=["x" * 300])
+    for number, host in enumerate(("x" * 300, "a b", "", "a..b", "https://a")):
+        with pytest.raises(ConfigError, match="host"):
+            authority.issue_broker(f"b{number}", hosts=[host])
+    authority.issue_broker("b9", hosts=["möhre.example.org", "*.example.org", "::1", "my_host", "a.example.org."])
     for unit in ("", "SSC-A.", ".".join("a" * 9)):
         with pytest.raises(ConfigError, match="unit"):
             authority.issue_broker("b1", units=[unit])

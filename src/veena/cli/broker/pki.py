@@ -41,7 +41,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for scripts
 @app.command()
 def authority(
     directory: DirectoryArgument,
-    network: Annotated[str, typer.Option("--network", help="The name of the network, as [network] name has it.")],
+    network: Annotated[str, typer.Option("--network", help="The network, as its brokers' configurations name it.")],
     days: DaysOption = AUTHORITY_DAYS,
     key: KeyOption = "ed25519",
     as_json: JsonOption = False,
@@ -70,7 +70,7 @@ def authority(
 @app.command()
 def broker(
     directory: DirectoryArgument,
-    name: Annotated[str, typer.Argument(help="Its permanent name, as [broker] name has it.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Its permanent name, as its configuration has it.", show_default=False)],
     unit: Annotated[
         list[str] | None,
         typer.Option("--unit", help="A unit in which it may live, such as SSC-B.SC-5; anywhere without. Repeat."),
@@ -137,7 +137,7 @@ def grant(
     days: DaysOption = DAYS,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a broker live at an address: a file for its [links] grant. It takes the place of an older one."""
+    """Let a broker live at an address: a file that its configuration names. It takes the place of an older one."""
     from veena.runtime.pki.authority import open_authority, shown_grant
 
     found = open_authority(directory)
@@ -163,7 +163,7 @@ def revoke(
 ) -> None:
     """Write the list of certificates that are good no more, with these added; with none it is made or renewed.
 
-    Brokers read it from [tls] revoked; they read it again at SIGHUP.
+    Brokers read it where their configuration names it as `revoked`, and again at SIGHUP.
     """
     from veena.runtime.pki.authority import open_authority
 

@@ -101,7 +101,9 @@ def revoke(
 @app.command()
 def categories(
     names: Annotated[list[str] | None, typer.Argument(help="Only these categories.", show_default=False)] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="Categories of your own: [category.NAME].")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Categories of your own, each a table category.NAME.")
+    ] = None,
     dictionary: Annotated[Path | None, typer.Option("--dictionary", help="An event dictionary of your own.")] = None,
     roles: Annotated[bool, typer.Option("--roles", help="Print the roles for the brokers' users file.")] = False,
     as_json: JsonOption = False,

@@ -186,7 +186,7 @@ def sub(
     ] = None,
     tags: Annotated[str | None, typer.Option("--tags", help="Such as Make=Ford,Model=*.")] = None,
     integer: Annotated[int | None, typer.Option("--integer", help="Events with this number.")] = None,
-    xpath: Annotated[str | None, typer.Option("--xpath", help="Over XML: /menu/softdrinks[price > 1.8].")] = None,
+    xpath: Annotated[str | None, typer.Option("--xpath", help="Over XML: /menu/softdrinks/price > 1.8.")] = None,
     namespace: Annotated[
         list[str] | None, typer.Option("--namespace", help="prefix=URI for --xpath; again for more.")
     ] = None,

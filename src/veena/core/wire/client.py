@@ -312,8 +312,10 @@ class TellDropped(Frame, frozen=True):
 
 
 class TellState(Frame, frozen=True):
-    """Whether a subscription is suspended: then `why` says for what reason, and `reason` what can be done; "bye" while
-    it is not. Of the events for it `missed` were not kept, in all."""
+    """Whether a subscription is suspended: `why` and `reason` say the cause and what to do; "bye" says that it is not.
+
+    Of the events for it `missed` were not kept, in all.
+    """
 
     subscription: Number
     missed: U63 = 0
@@ -330,8 +332,7 @@ class TellCaughtUp(Frame, frozen=True):
 
 
 class Pause(Frame, frozen=True):
-    """Send me no more events for now: a broker that fills up to a publisher of reliable ones, or a client that has
-    more than it can deal with."""
+    """Send me no more events for now: I am filling up (a broker to a publisher), or have too much to do (a client)."""
 
     reason: Text = ""
 

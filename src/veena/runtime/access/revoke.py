@@ -20,7 +20,7 @@ def revoke_user(path: Path, name: str) -> bool:
     """
     users = load_users(path)
     if not users.knows(name):
-        raise ConfigError(str(path), f"user {name!r}", "is not in this file", "look for the name; `veena users check`")
+        raise ConfigError(str(path), f"user {name!r}", "is not in this file", "write a name that is there")
     if users.is_revoked(name):
         return False
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -67,6 +67,10 @@ Proven = tuple[str, ...] | None
 Check = Callable[[str, str, str], Awaitable[bool]]
 
 
+#: What somebody is told who gives no user and shows nothing.
+NOTHING_SHOWN = "this broker asks who connects: name a user and give its password or token, or show a certificate"
+
+
 class WrongSecret(AccessDenied):
     """A password, or a token, that is not right: a guess, or a mistake."""
 
@@ -198,6 +202,8 @@ class Users:
         if owner is None and (user is None or name not in (proven or ())):
             expected = "" if user is None else user.password
             # Nobody has an empty password: who gives none does not guess.
+            if not (hello.user or hello.password or proven):
+                raise WrongSecret(NOTHING_SHOWN)
             if not hello.password or not await (check or check_at_once)(name, expected, hello.password):
                 raise WrongSecret("this user does not exist here, or the password is wrong: check user and password")
             shown = expected
@@ -227,7 +233,7 @@ class Users:
         if not _may_be(name, user, client_id):
             raise AccessDenied(
                 f"user {name!r} may not attach as client {client_id!r}: use {name!r}, {name + '/...'!r} or an id"
-                " that its entry `clients` names"
+                f" that its entry `clients` names; commands with --user {name} do so"
             )
         rights = None
         if self._roles:

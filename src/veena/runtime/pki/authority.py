@@ -15,6 +15,7 @@ The invariant: nothing that the authority signs is good for longer than its own 
 from __future__ import annotations
 
 import ipaddress
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ REVOKED_DAYS: Final = 90.0
 MAX_COMMON_NAME: Final = 64
 #: Names of hosts under which a broker is dialled where nothing else is said.
 LOCAL: Final = ("localhost", "127.0.0.1")
+#: What a name of a host consists of, in any script.
+_HOST: Final = re.compile(r"(\*\.)?\w([\w-]*\w)?(\.\w([\w-]*\w)?)*\.?")
 _ORGANISATION: Final = "veena authority"
 _NETWORK: Final = "veena://"
 
@@ -304,6 +307,8 @@ def _host(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     try:
+        if not _HOST.fullmatch(host):
+            raise ValueError(host)
         return x509.DNSName(host.encode("idna").decode())
     except ValueError:
         raise ConfigError("veena pki", "host", f"is {host!r}", "write the name or IP address of a host") from None

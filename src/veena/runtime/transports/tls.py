@@ -62,6 +62,8 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     except (OSError, ssl.SSLError) as error:
         reason = f"cannot be used ({error})"
         remedy = "name a PEM file with the certificate, and one with its key, readable for this user"
+        if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
+            reason, remedy = "do not belong together", "name a certificate and the key that was made for it"
         raise ConfigError("[tls]", f"certificate {certificate}, key {key}", reason, remedy) from None
 
 
@@ -81,9 +83,15 @@ def _refuse_revoked(context: ssl.SSLContext, revoked: Path | None) -> None:
     """Take no certificate that is on this list, or whose authority has no list in it that is good today."""
     if revoked is None:
         return
+    remedy = "name a PEM file with the authority's list of revoked certificates (X509 CRL)"
+    before = context.cert_store_stats()
     try:
         context.load_verify_locations(revoked)
     except (OSError, ssl.SSLError) as error:
-        remedy = "name a PEM file with the authority's list of revoked certificates (X509 CRL)"
         raise ConfigError("[tls]", f"revoked {revoked}", f"cannot be used ({error})", remedy) from None
+    after = context.cert_store_stats()
+    if after["crl"] == before["crl"]:
+        raise ConfigError("[tls]", f"revoked {revoked}", "holds no list", remedy)
+    if after["x509"] != before["x509"]:  # it would be trusted like the authority's own
+        raise ConfigError("[tls]", f"revoked {revoked}", "holds a certificate as well", remedy)
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
