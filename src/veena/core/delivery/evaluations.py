@@ -4,11 +4,12 @@
 
 Users take turns, one evaluation each, and few are under way at once: so the queue is here, where it is bounded by what
 waits for an answer (`held_streams`, `durable.redelivery`), and a worker that is ended loses next to nothing. What
-several subscriptions ask of one document is evaluated once.
+several subscriptions ask of one document is evaluated once, also where they are of several users: it waits in the queue
+of each of them, and whose turn comes first pays. So nobody waits for the turn, or the budget, of another.
 
 Each user has a *budget* of work: `WORK_S` more every second, up to `BURST`. Who has spent more than that waits until it
-is paid back; other users go on. An evaluation that failed because its worker was ended is tried once more, and then it
-counts as too much.
+is paid back; other users go on. An evaluation whose worker was ended is begun again, `MAX_TRIES` times in all;
+then it counts as too much.
 
 The invariant: every question is answered once, however often its worker fails. Work is counted, not time; the only
 clock is that of the budgets.
@@ -52,13 +53,14 @@ _Key = tuple[int, bytes, str | bytes]
 class _Question:
     key: _Key
     want: Want
-    user: str
-    waiting: list[tuple[Then, IsLive]]
+    #: Who waits for the verdict, by user.
+    waiting: dict[str, list[tuple[Then, IsLive]]] = field(default_factory=dict)
+    #: At whose expense it is evaluated; "" while it waits in the queues of all those users.
+    payer: str = ""
     tries: int = 0
 
-    @property
-    def is_live(self) -> bool:
-        return any(is_live() for _, is_live in self.waiting)
+    def is_live_for(self, user: str) -> bool:
+        return any(is_live() for _, is_live in self.waiting[user])
 
 
 @dataclass(slots=True)
@@ -116,15 +118,14 @@ class Evaluations:
         """Evaluate a want on a document at the expense of a user; `then` is called with the verdict, later, unless
         nobody waits for it any more."""
         key = (want.base, want.payload, document)
-        known = self._open.get(key)
-        if known is not None:
-            known.waiting.append((then, is_live))
+        question = self._open.get(key)
+        if question is None:
+            question = self._open[key] = _Question(key, want)
+        is_new = user not in question.waiting
+        question.waiting.setdefault(user, []).append((then, is_live))
+        if not is_new or question.payer:
             return
-        question = self._open[key] = _Question(key, want, user, [(then, is_live)])
-        account = self._accounts.get(user)
-        if account is None:
-            self._forget_idle(now_ns)
-            account = self._accounts[user] = _Account(BURST, now_ns)
+        account = self._account(user, now_ns)
         account.queue.append(question)
         self._turns.setdefault(user)
         if len(account.queue) > account.sweep:
@@ -132,13 +133,20 @@ class Evaluations:
             account.sweep = max(SWEEP, 2 * len(account.queue))
         self._start(now_ns)
 
+    def _account(self, user: str, now_ns: int) -> _Account:
+        account = self._accounts.get(user)
+        if account is None:
+            self._forget_idle(now_ns)
+            account = self._accounts[user] = _Account(BURST, now_ns)
+        return account
+
     def on_evaluated(self, given: Evaluated, now_ns: int) -> None:
         """A worker has answered, or has failed."""
         question = self._running.pop(given.ticket, None)
         if question is None:
             return
         verdict = given.verdict
-        account = self._accounts[question.user]
+        account = self._accounts[question.payer]
         account.refill(now_ns)
         spent = OUTSIDE_WORK if verdict is Verdict.FAILED else min(given.work, OUTSIDE_WORK)
         account.budget -= spent
@@ -147,8 +155,7 @@ class Evaluations:
             self._failed += 1
             question.tries += 1
             if question.tries < MAX_TRIES:
-                account.queue.appendleft(question)
-                self._turns.setdefault(question.user)
+                self._wait_again(question, now_ns)
                 self._start(now_ns)
                 return
             verdict = Verdict.TOO_MUCH
@@ -156,9 +163,25 @@ class Evaluations:
         self._too_much += verdict is Verdict.TOO_MUCH
         del self._open[question.key]
         self._start(now_ns)
-        for then, is_live in question.waiting:
+        for then, is_live in [each for found in question.waiting.values() for each in found]:
             if is_live():
                 then(verdict, now_ns)
+
+    def _wait_again(self, question: _Question, now_ns: int) -> None:
+        """Its worker has failed: it comes first in the queues of all who wait for it."""
+        question.payer = ""
+        for user in question.waiting:
+            self._account(user, now_ns).queue.appendleft(question)
+            self._turns.setdefault(user)
+
+    def _begin(self, question: _Question, payer: str) -> None:
+        """It waits no more, in any queue."""
+        question.payer = payer
+        for user in question.waiting:
+            queue = self._accounts[user].queue
+            queue.remove(question)
+            if not queue:
+                del self._turns[user]
 
     def waiting(self, user: str) -> int:
         """Questions of a user whose turn has not come yet."""
@@ -172,9 +195,11 @@ class Evaluations:
             return
         kept: deque[_Question] = deque()
         for question in account.queue:
-            if question.is_live:
+            if question.is_live_for(user):
                 kept.append(question)
-            else:
+                continue
+            del question.waiting[user]
+            if not question.waiting:
                 del self._open[question.key]
         account.queue = kept
         if not kept:
@@ -184,16 +209,19 @@ class Evaluations:
         """Give out what there is room for."""
         self._wake_ns = None
         for user in list(self._turns) if len(self._running) < MAX_RUNNING else ():
+            if user not in self._turns:
+                continue  # all that it waited for has begun in the turns of others
             account = self._accounts[user]
             account.refill(now_ns)
             if account.budget <= 0:
                 ready_ns = account.ready_ns
                 self._wake_ns = ready_ns if self._wake_ns is None else min(self._wake_ns, ready_ns)
                 continue
-            question = account.queue.popleft()
-            del self._turns[user]
-            if account.queue:
-                self._turns[user] = None  # behind the others
+            question = account.queue[0]
+            self._begin(question, user)
+            if user in self._turns:  # there is more: behind the others
+                del self._turns[user]
+                self._turns[user] = None
             self._ticket += 1
             self._running[self._ticket] = question
             want = question.want
@@ -204,7 +232,7 @@ class Evaluations:
     def _forget_idle(self, now_ns: int) -> None:
         if len(self._accounts) < MAX_ACCOUNTS:
             return
-        running = {question.user for question in self._running.values()}
+        running = {question.payer for question in self._running.values()}
         for user, account in list(self._accounts.items()):
             account.refill(now_ns)
             if account.budget >= BURST and not account.queue and user not in running:
@@ -226,6 +254,7 @@ class Evaluations:
     def check(self) -> None:
         queued = [question for account in self._accounts.values() for question in account.queue]
         assert len(self._running) <= MAX_RUNNING
-        assert len(queued) + len(self._running) == len(self._open)
-        assert {question.user for question in queued} == self._turns.keys()
+        assert len(set(queued)) + len(self._running) == len(self._open)
+        assert {user for question in queued for user in question.waiting} == self._turns.keys()
+        assert not any(question.payer for question in queued) and all(each.payer for each in self._running.values())
         assert all(question.waiting for question in self._open.values())
