@@ -268,7 +268,9 @@ class Client:
         if group and since is not None:
             raise LocalProtocolError("a group has no past: leave since away, or name the group durable beforehand")
         if durable is not False and not group and not self._is_named:
-            raise LocalProtocolError("a durable subscription is kept for a client: connect with client_id='...'")
+            raise LocalProtocolError(
+                "a durable subscription is kept for a client: connect with client_id='...' (--client-id)"
+            )
         session = self._session
         found = Subscription(
             session, session.new_number(), engine, wanted, level_of(scope, "scope"),

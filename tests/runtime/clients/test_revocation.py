@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -307,8 +308,15 @@ def test_a_certificate_on_the_list_ends_a_session(authority: Authority) -> None:
 
 
 @pytest.mark.parametrize("told", ["who was dialled", "who dials"])
-def test_a_certificate_on_the_list_ends_a_link(authority: Authority, told: str) -> None:
+def test_a_certificate_on_the_list_ends_a_link(
+    authority: Authority, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """SEC: the key of a broker is stolen, its certificate is revoked: whichever end is told of it gives the link up."""
+    caplog.set_level(logging.INFO)
+
+    def asks_for_a_reason() -> bool:
+        fields = [getattr(record, "fields", {}) for record in caplog.records]
+        return any("does it refuse this broker's certificate" in str(each.get("reason")) for each in fields)
 
     async def scenario() -> None:
         authority.issue("two")
@@ -318,6 +326,8 @@ def test_a_certificate_on_the_list_ends_a_link(authority: Authority, told: str) 
             knows.reload(knows.config)
             await no_link(one)
             await until(lambda: not len(two.driver.links))
+            if told == "who was dialled":
+                await until(asks_for_a_reason)
 
     run(scenario())
 

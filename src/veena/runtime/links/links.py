@@ -44,7 +44,7 @@ from veena.runtime.supervision import Supervisor, once, tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
 from veena.runtime.transports.senders import Sender
-from veena.runtime.transports.stream import Bytes, Listener, Stream
+from veena.runtime.transports.stream import CLOSED, Bytes, Listener, Stream
 from veena.runtime.transports.url import Url, parse_url
 
 #: A link that lived so long was a good one: the next pause is the shortest again.
@@ -57,6 +57,10 @@ MAX_DIALS = 16
 NO_LINK = 0
 #: What a dial may end with; a name that no host can have is a UnicodeError.
 NOT_REACHED = (OSError, VeenaError, UnicodeError)
+#: What is logged where a peer inside TLS hangs up before its Hello: it has no other way to refuse a certificate.
+REFUSED_IN_TLS = (
+    f"{CLOSED} without a word: does it refuse this broker's certificate (revoked, expired)? its log says so"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +411,8 @@ class Links:
 
     def over(self, end: LinkEnd, reason: str) -> None:
         if self._ends.pop(end.number, None) is not None and not self._is_stopping:
-            self._note("link down", end, reason=reason)
+            is_unheard = end.own is not None and end.hello is None and end.stream.proven is not None
+            self._note("link down", end, reason=REFUSED_IN_TLS if is_unheard and reason == CLOSED else reason)
             self._gone(end, reason)
 
     def _gone(self, end: LinkEnd, reason: str) -> None:
