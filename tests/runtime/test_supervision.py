@@ -117,6 +117,7 @@ def test_a_task_that_ends_is_logged_shown_and_started_again(caplog: pytest.LogCa
         node = Node(parse_config(BROKER))
         await node.start()
         try:
+            await until(lambda: node.why_not_ready() is None)
             planted = [NONSENSE]
             assert node.staging.on_published is not None
             node.staging.on_published(planted)

@@ -24,6 +24,7 @@ async def broker(listen: str = "127.0.0.1:0", more: str = "") -> AsyncIterator[t
     node = Node(parse_config(f'[broker]\nlisten = ["veena://127.0.0.1:0"]\n[http]\nlisten = "{listen}"\n{more}'))
     await node.start()
     try:
+        await until(lambda: node.why_not_ready() is None)
         host, _, port = (node.http_url or "").removeprefix("http://").rpartition(":")
         yield host.strip("[]"), int(port)
     finally:
