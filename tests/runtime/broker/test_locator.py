@@ -334,7 +334,7 @@ def test_who_asks_inside_tls_is_not_sent_outside_and_has_to_say_who_it_is(tmp_pa
             try:
                 with pytest.raises(AccessDenied, match=wording.of("password is wrong")):
                     await ask(url, AskLocate("alice", "alice", "guess"), secrets)
-                with pytest.raises(AccessDenied, match=wording.of("does not exist")):
+                with pytest.raises(AccessDenied, match=wording.of("name a user and give its password or token")):
                     await ask(url, AskLocate("stranger", own=True), secrets)
                 question = AskLocate("alice", "alice", "secret")
                 if told is None:
