@@ -29,6 +29,12 @@ SECONDS = {
     "tests/cli/client/test_pub_sub.py": 19,
     "tests/runtime/broker/test_process.py": 16,
     "tests/runtime/fleet/test_network_up.py": 16,
+    "tests/runtime/test_costly_subscriptions.py": 45,
+    "tests/runtime/clients/test_numbers.py": 30,
+    "tests/runtime/access/test_rights_of_members.py": 26,
+    "tests/bench/fuzzing/test_fuzzing.py": 22,
+    "tests/runtime/access/test_shares_of_offers.py": 14,
+    "tests/sim/runs/test_liars.py": 20,
     "tests/runtime/test_kill.py": 12,
     "tests/runtime/test_chaos.py": 12,
 }
