@@ -30,7 +30,7 @@ from rich.table import Table
 HERE = Path(__file__).resolve()
 TREE = HERE.parent.parent
 #: The cases, and how many times `--events` of each: the system counts CPU time in hundredths of a second.
-CASES = {"alike": 50, "properties": 1, "reliable": 5}
+CASES = {"alike": 100, "properties": 1, "reliable": 5}
 #: This tree may take so many times what the other one takes.
 BAR = 1.1
 #: Events that are published by one call, and bytes of a body.
@@ -46,7 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--beside", type=Path, help="a checkout of another version")
     parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--events", type=int, default=20_000, help="events of a case and turn; alike ones 50 times")
+    parser.add_argument("--events", type=int, default=20_000, help="events of a case and turn; alike ones 100 times")
     parser.add_argument("--json", action="store_true", dest="as_json")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
