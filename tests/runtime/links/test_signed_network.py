@@ -17,7 +17,7 @@ from tests.runtime.certificate_edges import of_no_time
 from tests.runtime.raw_link import RawLink, link_to
 from tests.runtime.streams import until
 from veena.address import Address, Unit, format_address
-from veena.core.trust.signatures import digest_statement
+from veena.core.trust.signatures import Statements
 from veena.core.wire.control import Frame
 from veena.core.wire.interest import Digest, Interest, Version
 from veena.core.wire.signatures import Credential, Credentials, DigestProof, Proofs, Signature
@@ -98,7 +98,7 @@ def lied(
     """The victim wants nothing, as the liar says and signs."""
     signer = load_signer(authority.directory / "liar.pem", authority.directory / "liar.key")
     credential = Credential(certificate or signer.certificate, grant)
-    statement = digest_statement("veena", version[1], VICTIM, version, (), ())
+    statement = Statements("veena", 4).digest(version[1], VICTIM, version, (), ())
     proof = DigestProof(VICTIM, version, (), Signature(version[1], credential.hash(), signer.sign(statement)))
     proofs = (Credentials((credential,)), Proofs(digests=(proof,))) if is_signed else ()
     return (*proofs, Interest((), (Digest(VICTIM, version, ()),)))
