@@ -199,6 +199,24 @@ class Ends:
         presented = self.before.presented
         return not presented or not any(stream in presented.get(each, ()) for each, _ in receivers)
 
+    def is_plain_stream(self, stream: Stream, like: EventFrame, first: int) -> bool:
+        """The same for whichever sessions of clients get them."""
+        if stream in self._retold or self._skips or self.before.presented:
+            return False
+        if self._gather_until_ns is not None and like.reliable:
+            return False
+        place = (like.timestamp, first)
+        return self._is_new(stream, place) and not self.before.concerns(stream, place)
+
+    def hand_over_mixed(self, stream: Stream, last: Place, delivered: int, now_ns: int) -> None:
+        """Plain best-effort events of a stream, published here, up to this place, are handed over: so many copies."""
+        if self._gaps:
+            self._gaps.pop(stream, None)
+        self._had.pop(stream, None)  # as `_note` does it
+        self._had[stream] = last
+        self._heard_ns[stream] = now_ns
+        self._delivered += delivered
+
     def hand_over_plain(
         self,
         stream: Stream,

@@ -97,11 +97,11 @@ def _structured_atoms(formula: Formula) -> tuple[bytes, ...]:
     if isinstance(formula, All):
         return min(map(_structured_atoms, formula.parts), key=_vagueness, default=(ANY_STRUCTURED,))
     if isinstance(formula, EqualTo):
-        return (_attribute(formula.name, formula.value),)
+        return (attribute_atom(formula.name, formula.value),)
     if isinstance(formula, OneOf) and len(formula.values) <= MAX_WANT_ATOMS:
-        return tuple(dict.fromkeys(_attribute(formula.name, value) for value in formula.values))
+        return tuple(dict.fromkeys(attribute_atom(formula.name, value) for value in formula.values))
     if isinstance(formula, InRange | OneOf) or (isinstance(formula, Presence) and formula.present):
-        return (_attribute(formula.name, None),)
+        return (attribute_atom(formula.name, None),)
     return (ANY_STRUCTURED,)
 
 
@@ -109,7 +109,7 @@ def _vagueness(atoms: tuple[bytes, ...]) -> tuple[bool, bool, int, tuple[bytes, 
     return ANY_STRUCTURED in atoms, any(atom.startswith(b"b") for atom in atoms), len(atoms), atoms
 
 
-def _attribute(name: str, value: object) -> bytes:
+def attribute_atom(name: str, value: object) -> bytes:
     """An attribute with a text value, or its name alone: numbers have many spellings of one value."""
     return f"a{name}={value}".encode() if isinstance(value, str) else b"b" + name.encode()
 
@@ -117,7 +117,7 @@ def _attribute(name: str, value: object) -> bytes:
 def event_atoms(event: Event) -> list[bytes]:
     """Everything of an event that a want could require; of one with addressees nothing but these (EVT-05)."""
     if event.to:
-        return [_hashed(b"@" + client_id.encode()) for client_id in dict.fromkeys(event.to)]
+        return [hashed_atom(b"@" + client_id.encode()) for client_id in dict.fromkeys(event.to)]
     atoms: list[bytes] = []
     if event.integer is not None:
         atoms.append(b"i" + str(event.integer).encode())
@@ -132,24 +132,24 @@ def event_atoms(event: Event) -> list[bytes]:
         if value is not None:
             atoms.append(b"b" + name.encode())
             if isinstance(value, str):
-                atoms.append(_attribute(name, value))
-    return [_hashed(atom) for atom in atoms]
+                atoms.append(attribute_atom(name, value))
+    return [hashed_atom(atom) for atom in atoms]
 
 
-def _hashed(atom: bytes) -> bytes:
+def hashed_atom(atom: bytes) -> bytes:
     return blake2b(atom, digest_size=ATOM_BYTES, person=b"veena-atom").digest()
 
 
 @lru_cache(maxsize=READ_CACHE)
 def _atoms_of(kind: int, packed: str | bytes) -> tuple[bytes, ...]:
     """Read once, though asked for by several levels; a want's scope makes no difference."""
-    return tuple(_hashed(atom) for atom in required_atoms(Want(packed, b"", nowhere(kind, 0))))
+    return tuple(hashed_atom(atom) for atom in required_atoms(Want(packed, b"", nowhere(kind, 0))))
 
 
 def atoms_of(want: Want) -> tuple[bytes, ...]:
     """The hashes by which a digest lets through what a want asks for: it has to hold all of them."""
     if isinstance(want.packed, str):  # a topic is read faster than it is found
-        return (_hashed(b"t" + want.packed.encode()),)
+        return (hashed_atom(b"t" + want.packed.encode()),)
     return _atoms_of(want.kind, want.packed)
 
 
