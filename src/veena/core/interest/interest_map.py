@@ -31,8 +31,7 @@ from veena.core.interest.constraint import (
     create_engine,
     known_want,
 )
-from veena.core.interest.digest import DigestTest, event_atoms, fitted
-from veena.core.interest.digested import Digested, Names, Outlined
+from veena.core.interest.digest import Digested, DigestTest, Names, Outlined, event_atoms, fitted
 from veena.core.interest.table import InterestTable
 from veena.core.messages import addresses as whereabouts
 from veena.core.topology.network_map import NetworkMap
