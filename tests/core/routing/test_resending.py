@@ -22,7 +22,7 @@ from veena.core.routing.resending import BURST, COST_NS, SLICE
 from veena.core.topology.connection import ABSENT
 from veena.core.wire.control import Connections
 
-MANY = 3 * SLICE
+MANY = 5 * SLICE
 
 
 def _relay_with_open_events(count: int) -> tuple[Host, EventPeer, EventPeer, EventPeer]:
@@ -96,7 +96,7 @@ def test_hops_that_change_all_the_time_cost_a_bounded_part() -> None:
     assert BURST <= sent <= BURST + times * 5 * MILLISECOND_NS // COST_NS + SLICE
 
 
-@pytest.mark.parametrize("count", [1, 200])
+@pytest.mark.parametrize("count", [1, 100])
 def test_a_few_go_at_once(count: int) -> None:
     host = Host()
     down = peer(host, 2)

@@ -29,7 +29,7 @@ from veena.core.delivery.in_flight import Flight
 from veena.core.routing.duties import Duties
 
 #: Events of one step.
-SLICE: Final = 256
+SLICE: Final = 128
 #: Events that may go as fast as steps follow each other, before the rate counts.
 BURST: Final = 2048
 #: The rate beyond that: one event in so many nanoseconds, 8,333 a second.
