@@ -66,6 +66,7 @@ from veena.core.wire.control import (
     Frame,
     Goodbye,
     Hello,
+    ReliableBurst,
     Routed,
 )
 from veena.core.wire.event import EventFrame
@@ -365,6 +366,10 @@ class Broker:
             return
         assert isinstance(ready, Frame)
         if self.exchange.holds_back(link, ready):
+            return
+        if type(ready) is ReliableBurst:
+            schedule.events_passed()
+            self.events.runs.arrived(link, number, ready, now_ns)
             return
         handler = self._frames.get(type(ready))
         if type(ready) in self._event_frames:

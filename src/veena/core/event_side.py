@@ -25,7 +25,7 @@ from veena.core.delivery.delivery import Ends, EndStatistics
 from veena.core.delivery.evaluations import Evaluations, EvaluationStatistics
 from veena.core.delivery.fast_path import PlainWay
 from veena.core.delivery.held_streams import HeldStatistics, HeldStreams
-from veena.core.delivery.in_flight import Flight
+from veena.core.delivery.in_flight import Flight, Run
 from veena.core.delivery.match_cache import Decisions
 from veena.core.delivery.session_queue import Outlet, OutletStatistics
 from veena.core.durable.failover.service import Standing
@@ -41,6 +41,7 @@ from veena.core.publishing.replica_holder import KeptCopies
 from veena.core.publishing.replica_sender import Copies, CopyStatistics
 from veena.core.routing.burst_router import BurstWay
 from veena.core.routing.router import Router, RouterStatistics
+from veena.core.routing.run_router import RunWay
 from veena.core.sessions.quench import Quench, QuenchStatistics
 from veena.core.sessions.sessions import Sessions
 from veena.core.topology.network_map import NetworkMap
@@ -91,10 +92,12 @@ class Events:
         self.quench = Quench(network.host, settings, profiles, effects, self._user_of)
         plain = PlainWay(network.host, profiles, self.decisions, self.ends)
         self.bursts = BurstWay(network.host, settings, profiles, self.decisions, self.ends, self.router, links, effects)
+        self.runs = RunWay(network.host, profiles, self.bursts, self.ends, self.router, links, effects)
         self.publishers = Publishers(
-            network.host, settings, profiles, self.decisions, self.origin, self.router, plain, self.bursts, effects
-        )
-        self.origin.plain = plain
+            network.host, settings, profiles, self.decisions, self.origin, self.router, plain, self.bursts, self.runs,
+            effects,
+        )  # fmt: skip
+        self.origin.plain, self.origin.runs = plain, self.runs
         self.releases = Releases(network.host, profiles, self.decisions, self.origin, self.router, ledger, effects)
         services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader, self.evaluations)
         sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
@@ -181,8 +184,10 @@ class Events:
     def places_saved(self, flights: list[Flight], now_ns: int) -> None:
         self.router.delivered(self.standing.safe(flights), now_ns)
 
-    def bursts_saved(self, offsets: list[int], now_ns: int) -> None:
+    def bursts_saved(self, offsets: list[int], runs: list[Run], now_ns: int) -> None:
         self.origin.bursts_served(offsets, now_ns)
+        for run in runs:
+            self.router.run_delivered(run, now_ns)
 
     def _stored(self, entry: Entry, now_ns: int) -> None:
         self.sessions.stored(entry, now_ns)

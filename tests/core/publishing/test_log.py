@@ -38,7 +38,7 @@ from veena.core.boundary.inputs_effects import (
 )
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.stored import Entry, Progress
-from veena.core.publishing.log import DEAD_LETTERS
+from veena.core.publishing.dead_letters import DEAD_LETTERS
 from veena.core.wire.control import Connections, Done
 from veena.core.wire.event import EventCodec
 from veena.errors import RefusalCode

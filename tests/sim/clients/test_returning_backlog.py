@@ -10,7 +10,6 @@ from tests.sim.clients.test_durable import publish
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.delivery.in_flight import LOG
 from veena.core.publishing import log as origin
-from veena.core.publishing.log import WINDOW
 from veena.core.routing import router
 from veena.core.wire.event import BACKLOG
 from veena.event import Event
@@ -53,9 +52,10 @@ def test_a_copy_of_the_backlog_that_comes_back_waits() -> None:
     assert flight.open == 0
 
 
-def test_a_long_backlog_goes_before_what_came_later() -> None:
+def test_a_long_backlog_goes_before_what_came_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """I1, FLT-05: what a broker logs for an absent unit is more than a window. When the unit is back, nothing that came
     within the last seconds, and is not in the log yet, overtakes what is."""
+    monkeypatch.setattr(origin, "WINDOW", 1024)
     names = ["S.A.a.a1", "S.B.b.b1", "S.B.c.c1"]
     links = [("S.A.a.a1", "S.B.b.b1"), ("S.B.b.b1", "S.B.c.c1")]
     stage = Stage(make_network("returning", names, links), options=QUICK)
@@ -64,7 +64,7 @@ def test_a_long_backlog_goes_before_what_came_later() -> None:
     stage.wait()
     stage.world.cut(stage.link("b1", "c1"), silent=False)
     sent: dict[int, list[str]] = {publisher: [], other: []}
-    for n in range(2 * WINDOW):
+    for n in range(2 * origin.WINDOW):
         for session, bodies in sent.items():
             bodies.append(f"{session}.{n}")
             stage.publish(session, bodies[-1])

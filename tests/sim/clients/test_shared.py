@@ -13,7 +13,7 @@ from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientDown, 
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.durable.group_turns import ROOM
 from veena.core.durable.groups import JOIN_NS
-from veena.core.publishing.log import DEAD_LETTERS
+from veena.core.publishing.dead_letters import DEAD_LETTERS
 from veena.matching.base.engine import Constraint
 from veena.runtime.networks.file import make_network
 from veena.sim.world.options import Options

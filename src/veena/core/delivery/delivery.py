@@ -41,7 +41,7 @@ from veena.core.boundary.stored import DOUBTFUL, STANDBY, Disk, LastHad, Skip
 from veena.core.boundary.tickets import Ledger
 from veena.core.delivery.delivered_runs import HandedRuns
 from veena.core.delivery.held_streams import HeldStreams, SessionSide
-from veena.core.delivery.in_flight import Flight
+from veena.core.delivery.in_flight import Flight, Run
 from veena.core.delivery.inherited import HadBefore
 from veena.core.delivery.match_cache import Decisions, Receivers
 from veena.core.delivery.session_queue import Outlet
@@ -111,8 +111,8 @@ class EventSide(SessionSide, Protocol):
     def places_saved(self, flights: list[Flight], now_ns: int) -> None:
         """The places of these flights are on disk."""
 
-    def bursts_saved(self, offsets: list[int], now_ns: int) -> None:
-        """The places of these bursts of the log, by the offset of their first entry, are on disk."""
+    def bursts_saved(self, offsets: list[int], runs: list[Run], now_ns: int) -> None:
+        """The places of these bursts of the log, by the offset of their first entry, and of these runs are on disk."""
 
 
 class Ends:
@@ -171,9 +171,10 @@ class Ends:
         self._rested_ns = 0
         self._gathered: list[Flight] = []
         self._receivers = self._late = self._delivered = self._repeated = 0
-        #: Bursts of the log whose places are not on disk yet, by the offset of their first entry; `publishing.log` adds
-        #: them.
+        #: Bursts of the log whose places are not on disk yet, by the offset of their first entry (of `publishing.log`).
         self.waiting_bursts: list[int] = []
+        #: The same for runs, which `routing.run_router` adds.
+        self.waiting_runs: list[Run] = []
         self._recall(disk)
 
     def _recall(self, disk: Disk) -> None:
@@ -558,6 +559,7 @@ class Ends:
             return
         flights, self._waiting = self._waiting, []
         bursts, self.waiting_bursts = self.waiting_bursts, []
+        runs, self.waiting_runs = self.waiting_runs, []
         writes = [LastHad(stream, place) for stream, place in self._unsaved.items()]
         self._unsaved = {}
         for write in writes[:-1]:
@@ -565,8 +567,8 @@ class Ends:
 
         def saved(now_ns: int) -> None:
             self._event_side.places_saved(flights, now_ns)
-            if bursts:
-                self._event_side.bursts_saved(bursts, now_ns)
+            if bursts or runs:
+                self._event_side.bursts_saved(bursts, runs, now_ns)
 
         self._ledger.write(writes[-1], saved, stubborn=True)
 
@@ -586,7 +588,7 @@ class Ends:
 
     def check(self) -> None:
         assert not self._unsaved, "what was handed over is on its way to the disk"
-        assert not self._waiting and not self.waiting_bursts
+        assert not self._waiting and not self.waiting_bursts and not self.waiting_runs
         self._runs.check()
         assert self._had.keys() == self._heard_ns.keys()
         assert len(self._recent) <= MAX_RECENT

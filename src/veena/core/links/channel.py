@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from veena.core.boundary.inputs_effects import Numbered
-from veena.core.wire.control import MAX_RANGES, Frame, Received
+from veena.core.wire.control import MAX_RANGES, Frame, Received, ReliableBurst
 from veena.core.wire.event import EventFrame
 from veena.errors import LocalProtocolError, RemoteProtocolError
 
@@ -32,6 +32,11 @@ MAX_BURST = 64
 MAX_BACKOFF = 8
 
 AnyFrame = Frame | EventFrame
+
+
+def _numbers_of(frame: AnyFrame) -> int:
+    """How many numbers a frame takes: a burst of reliable events has one for each of them."""
+    return frame.count if type(frame) is ReliableBurst else 1
 
 
 @dataclass(slots=True)
@@ -74,9 +79,11 @@ class Channel:
 
     def send(self, frame: AnyFrame, now_ns: int) -> list[Numbered]:
         """What to transmit for this frame now; nothing while the window is full."""
+        assert self._ordered or type(frame) is not ReliableBurst, "events go one by one where frames may be lost"
         if self._ordered:
-            self._next_out += 1
-            return [(self._next_out - 1, frame)]
+            number = self._next_out
+            self._next_out += _numbers_of(frame)
+            return [(number, frame)]
         if len(self._unacknowledged) >= WINDOW:
             if len(self._waiting) >= MAX_WAITING:
                 raise LocalProtocolError(f"the peer has not taken {MAX_WAITING} waiting frames")
@@ -100,8 +107,10 @@ class Channel:
         if self._ordered:
             if number != self._next_in:
                 raise RemoteProtocolError(f"frame number {number} on an ordered connection; expected {self._next_in}")
-            self._next_in += 1
+            self._next_in += _numbers_of(frame)
             return [(number, frame)]
+        if type(frame) is ReliableBurst:
+            raise RemoteProtocolError("a burst of reliable events over a transport that loses frames: send each alone")
         self._owes_acknowledgement = True
         if number < self._next_in or number in self._early:
             self._repeated += 1

@@ -25,24 +25,26 @@ from veena.core.boundary.settings import READ_BATCH, Settings
 from veena.core.boundary.stored import Disk, Entries, Entry
 from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.delivery.fast_path import PlainWay
-from veena.core.delivery.in_flight import LOG, Flight
-from veena.core.interest.eligibility import CLEARANCE, OF_TO, OF_TOPIC, OF_TYPE, type_named
+from veena.core.delivery.in_flight import LOG, Flight, Run
 from veena.core.interest.interest_map import InterestMap
 from veena.core.publishing.backpressure import Pressure
 from veena.core.publishing.cursors import MARK_NS, Cursors, LogAges, Way
+from veena.core.publishing.dead_letters import dead_letter
+from veena.core.publishing.pending import Pending, UnderWay
 from veena.core.publishing.replica_holder import why_unreadable
 from veena.core.publishing.replica_sender import Copies
 from veena.core.routing.router import Router
+from veena.core.routing.run_router import RunWay
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import BACKLOG, EventCodec, EventFrame
-from veena.core.wire.event_id import event_key
+from veena.core.wire.event_id import Stream, event_key
 from veena.core.wire.header import link_frame
 from veena.core.wire.trace_facts import What
 from veena.errors import InvalidEvent, RefusalCode
-from veena.event import Event, EventId, Value
+from veena.event import Event
 
 #: Events of one unit that are on their way at once.
-WINDOW = 1024
+WINDOW = 4096
 #: What waits for the absent outside the log is at most such a part of what may be under way, and of what is accepted.
 STAYING = 8
 #: A unit that does not get on for so many times the wait for the absent is absent. More than once: who entered it
@@ -104,9 +106,13 @@ class Origin:
         self._bursts: dict[int, tuple[int, int]] = {}
         #: How bursts get to clients; set by whoever puts the parts together.
         self.plain: PlainWay | None = None
+        #: How they get to other units; set alike.
+        self.runs: RunWay | None = None
         self._copies = copies
         copies.on_copied = lambda offset, now_ns: self._is_safe(offset, False, now_ns)
         router.duties.observers.append(self._served)
+        router.duties.run_observers.append(self._run_served)
+        router.duties.on_parted.append(self._run_parted)
         for entry in disk.entries:
             # The clients of a former life are gone, except those for whom events are kept.
             for at in identifiers(entry.frame.to_serve & (~0 if disk.registered else ~router.me)):
@@ -207,11 +213,11 @@ class Origin:
         self.pressure.grown(self.next_offset, size)
         self.next_offset += count
 
-    def append_burst(self, session: int, burst: EventBurst, now_ns: int) -> None:
-        """The same for events that are alike and for clients here alone, without holes; one copy is asked for."""
+    def append_burst(self, session: int, burst: EventBurst, wanted: int, now_ns: int) -> None:
+        """The same for events that are alike, without holes, for clients here and these units."""
         me = self._router.me
-        entries = Entries(self.next_offset, burst, now_ns, me, me)
-        first = Entry(entries.offset, burst.first.copy(me, me, burst.first.ttl_ms), now_ns)
+        entries = Entries(self.next_offset, burst, now_ns, wanted | me, me)
+        first = Entry(entries.offset, burst.first.copy(wanted | me, me, burst.first.ttl_ms), now_ns)
         self._grow(burst.count, len(burst.data), now_ns)
         self._burst_events += burst.count
         pending = self._pending[entries.offset] = Pending(
@@ -230,24 +236,35 @@ class Origin:
         self._settle(now_ns)
 
     def _accept_burst(self, pending: Pending, burst: EventBurst, now_ns: int) -> None:
-        """A burst is on disk: hand it over if it is still plain, otherwise go on event by event."""
-        first, lane = pending.entry.frame, pending.entry.frame.lane_number
-        offset, way = pending.entry.offset, (self._router.me, lane)
+        """A burst is on disk: hand it over and send it if it is still plain, otherwise go on event by event."""
+        first, offset = pending.entry.frame, pending.entry.offset
         del self._pending[offset]
-        stream = (first.publisher, first.incarnation, lane)
-        assert pending.session is not None and self.plain is not None
+        stream = (first.publisher, first.incarnation, first.lane_number)
+        accept = self._accept_here if first.to_serve == self._router.me else self._accept_run
+        if not accept(pending, burst, stream, now_ns):
+            self._burst_events -= burst.count
+            entries = Entries(offset, burst, pending.entry.accepted_ns, first.to_serve, first.served).entries()
+            alone = [Pending(pending.session, entry, False, False, known=pending.known) for entry in entries]
+            self._pending = {each.entry.offset: each for each in alone} | self._pending
+
+    def _burst_accepted(self, pending: Pending, burst: EventBurst) -> None:
+        assert pending.session is not None
+        self._synced = pending.entry.offset + burst.count
+        self.accepted += burst.count
+        timestamp = pending.entry.frame.timestamp
+        self._effects.append(AcceptedRun(pending.session, timestamp, burst.first_sequence, burst.last_sequence))
+
+    def _accept_here(self, pending: Pending, burst: EventBurst, stream: Stream, now_ns: int) -> bool:
+        """Accept a burst for clients here; False, and nothing has changed, if it is not plain."""
+        lane, offset = stream[2], pending.entry.offset
+        way = (self._router.me, lane)
+        assert self.plain is not None
         receivers = None
         if way not in self._parked:
             receivers = self.plain.receivers(burst.like, burst.first_sequence, stream, now_ns)
         if receivers is None:
-            self._burst_events -= burst.count
-            entries = Entries(offset, burst, pending.entry.accepted_ns, way[0], way[0]).entries()
-            alone = [Pending(pending.session, entry, False, False, known=pending.known) for entry in entries]
-            self._pending = {each.entry.offset: each for each in alone} | self._pending
-            return
-        self._synced = offset + burst.count
-        self.accepted += burst.count
-        self._effects.append(AcceptedRun(pending.session, first.timestamp, first.sequence, burst.last_sequence))
+            return False
+        self._burst_accepted(pending, burst)
         self._cursors.begin(way[0])
         if not receivers:
             self._burst_events -= burst.count
@@ -255,13 +272,65 @@ class Origin:
             self._open.setdefault(way, {})[offset] = None
             self._bursts[offset] = (lane, burst.count)
             self.plain.wait(offset)
-            last = (first.timestamp, burst.last_sequence)
+            last = (burst.like.timestamp, burst.last_sequence)
             left = self.plain.hand_over(
                 stream, burst.like, burst.first_sequence, last, burst.count, receivers, burst, now_ns
             )
             if left:
                 self._effects.append(DeliverBurst(burst, left))
         self._cursors.move_soon(now_ns)
+        return True
+
+    def _accept_run(self, pending: Pending, burst: EventBurst, stream: Stream, now_ns: int) -> bool:
+        """Accept a burst that other units want as well; False, and nothing has changed, if it is not plain, or there
+        is no room for it on the way to one of them."""
+        frame, offset, lane = pending.entry.frame, pending.entry.offset, stream[2]
+        assert self.runs is not None
+        ways = [(1 << at, lane) for at in identifiers(frame.to_serve)]
+        if pending.known != self._interest.state(now_ns) or any(
+            way in self._parked or (way[0] != self._router.me and self._is_full(way, frame)) for way in ways
+        ):
+            return False
+        plan = self.runs.plan(LOG, offset, burst, stream, frame.to_serve, frame.served, now_ns)
+        if plan is None:
+            return False
+        self._burst_accepted(pending, burst)
+        offsets = dict.fromkeys(range(offset, offset + burst.count))
+        for way in ways:
+            self._open.setdefault(way, {}).update(offsets)
+        self._under_way[offset] = UnderWay(pending.entry, frame.to_serve, burst)
+        self._burst_events -= 1  # that one is under way
+        self.runs.take(plan, now_ns)
+        self._cursors.move_soon(now_ns)
+        return True
+
+    def _run_served(self, offset: int, count: int, mask: int, now_ns: int) -> None:
+        """Units have all events of a run."""
+        under_way = self._under_way[offset]
+        lane = under_way.entry.frame.lane_number
+        for at in identifiers(mask):
+            self._cursors.begin(1 << at)
+            waiting = self._open[1 << at, lane]
+            for each in range(offset, offset + count):
+                del waiting[each]
+            if not waiting:
+                del self._open[1 << at, lane]
+        under_way.mask &= ~mask
+        if not under_way.mask:
+            del self._under_way[offset]
+            self._burst_events -= count - 1
+        self._cursors.move_soon(now_ns)
+
+    def _run_parted(self, run: Run) -> None:
+        """The events of a run are under way each by itself from now on."""
+        if run.source != LOG:
+            return
+        under_way = self._under_way.pop(run.number)
+        frame = under_way.entry.frame
+        entries = Entries(run.number, run.burst, under_way.entry.accepted_ns, frame.to_serve, frame.served)
+        for entry in entries.entries():
+            self._under_way[entry.offset] = UnderWay(entry, under_way.mask)
+        self._burst_events -= run.count - 1
 
     def bursts_served(self, offsets: list[int], now_ns: int) -> None:
         """The clients here have these, and the disk knows it."""
@@ -442,6 +511,9 @@ class Origin:
     def _give_up(self, before_ns: int, now_ns: int) -> None:
         """What was accepted before then and is still open is a dead letter."""
         for under_way in list(self._under_way.values()):
+            if under_way.burst is not None and under_way.entry.accepted_ns < before_ns:
+                self._router.duties.find(event_key(under_way.entry.frame))  # each for itself from here on
+        for under_way in list(self._under_way.values()):
             if under_way.entry.accepted_ns >= before_ns:
                 continue
             frame, mask = under_way.entry.frame, under_way.mask
@@ -483,7 +555,8 @@ class Origin:
         return min(due, default=None)
 
     def statistics(self) -> OriginStatistics:
-        is_open = len(self._under_way) + sum(count for _, count in self._bursts.values())
+        is_open = sum(1 if each.burst is None else each.burst.count for each in self._under_way.values())
+        is_open += sum(count for _, count in self._bursts.values())
         return OriginStatistics(
             self.accepted, self._refused, self.next_offset, is_open, len(self._parked), self._dead,
             self.pressure.log_bytes, len(self.pressure.paused),
@@ -512,77 +585,3 @@ class OriginStatistics:
     #: Bytes of the log that somebody waits for, and publishers that were told to pause.
     log_bytes: int = 0
     paused: int = 0
-
-
-@dataclass(slots=True)
-class Pending:
-    """An entry on its way to this disk, and to another one where two copies are asked for.
-
-    The origin accepts an event when it is safe, and the destinations of an event are those who want it *then*: whoever
-    was acknowledged before was promised it (I1). Between the two lie a disk, and with `copies = 2` another broker. So
-    what was known of wants is kept with what is pending; if more units want the event when it is safe, an entry for
-    these goes to the log first (`widens`), and is waited for.
-
-    The invariant: what is accepted is on disk for every unit that wanted it.
-    Rejected: finding destinations only when the event is safe. The log entry must name them, or a restart would not
-    know.
-    """
-
-    session: int | None
-    entry: Entry
-    needs_copy: bool
-    needs_sync: bool = True
-    failed: str | None = None
-    #: What was known of wants when its destinations were found.
-    known: tuple[int, tuple[Unit, ...]] = (0, ())
-    #: The entry that waits for this one, which is for units that have come to want it since.
-    widens: Pending | None = None
-    #: All events of it, where it is more than one: `entry` is then that of the first.
-    burst: EventBurst | None = None
-
-
-@dataclass(slots=True)
-class UnderWay:
-    """An entry that was sent, with the units that do not have it yet."""
-
-    entry: Entry
-    mask: int
-
-
-#: Where events go that could not be delivered in time.
-DEAD_LETTERS = "veena.dead-letters"
-#: How much of the names of an event's receivers a letter bears.
-MAX_OF_TO = 1024
-
-
-def dead_letter(
-    frame: EventFrame, units: tuple[Unit, ...], reason: str, host: Address, incarnation: int, number: int, now_ns: int
-) -> Event:
-    """The letter number so much of a broker: for these units the event was given up.
-
-    It bears topic, type, clearance and receivers of its event: who may not read that gets no letter of it either
-    (`eligibility`, `runtime.access.rights`). Of an event that cannot be read it holds no body.
-    """
-    headers: dict[str, Value] = {"reason": reason, "event": str(frame.id)}
-    body = b""
-    try:
-        section = frame.section
-    except InvalidEvent:
-        pass
-    else:
-        body = bytes(frame.body)
-        of = {
-            OF_TOPIC: section.topic,
-            OF_TYPE: type_named(section.headers),
-            OF_TO: ",".join(section.to)[:MAX_OF_TO] or None,
-            CLEARANCE: section.headers.get(CLEARANCE),
-        }
-        headers |= {name: value for name, value in of.items() if value is not None}
-    return Event(
-        topic=DEAD_LETTERS,
-        headers=headers,
-        properties={"units": ",".join(".".join(map(str, unit)) for unit in units)},
-        body=body,
-        event_id=EventId(f"{DEAD_LETTERS}.{'.'.join(map(str, host))}", incarnation, now_ns, number),
-        timestamp_ns=now_ns,
-    )

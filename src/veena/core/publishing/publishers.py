@@ -34,6 +34,7 @@ from veena.core.messages.addresses import is_internal
 from veena.core.publishing.log import Origin
 from veena.core.routing.burst_router import BurstWay
 from veena.core.routing.router import Router
+from veena.core.routing.run_router import RunWay
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import COPY_BELOW, NO_TTL, RELIABLE, EventFrame
 from veena.core.wire.event_id import Place, Stream
@@ -59,6 +60,7 @@ class Publishers:
         router: Router,
         plain: PlainWay,
         bursts: BurstWay,
+        runs: RunWay,
         effects: list[Effect],
     ) -> None:
         self._host = host
@@ -71,6 +73,7 @@ class Publishers:
         self._plain = plain
         self._hand_over = plain.hand_over
         self._bursts = bursts
+        self._runs = runs
         self._copies = settings.copies
         self._effects = effects
         #: Client id, the same as bytes, and incarnation of each session.
@@ -273,12 +276,17 @@ class Publishers:
         if last - first != burst.count - 1 or like.ttl_ms != NO_TTL or self._copies != 1:
             return False
         stream = self._stream(session, like, first, now_ns)
-        if stream is None or self._plain.receivers(like, first, stream, now_ns) is None:
+        if stream is None:
             return False
+        wanted = 0
+        if self._plain.receivers(like, first, stream, now_ns) is None:
+            wanted = self._runs.wanted(burst, stream, now_ns)
+            if not wanted:
+                return False
         if self._origin.why_not_now(session, burst.count) is not None:
             return False
         self._latest[session, stream[2]] = (like.timestamp, last)
-        self._origin.append_burst(session, burst.stamped(self._origin_bytes), now_ns)
+        self._origin.append_burst(session, burst.stamped(self._origin_bytes), wanted, now_ns)
         return True
 
     def _carry(self, session: int, burst: EventBurst, now_ns: int) -> bool:

@@ -13,7 +13,7 @@ share it and what is dropped.
 The invariant: every broker and client gets what it would get if the events had come one by one, in the same order.
 
 Rejected: event frames with numbers of their own on every link, stamped in place (a write for each event and hop, and
-the reader finds no two headers alike).
+the reader finds no two headers alike). Reliable events have duties and answers beside that: `run_router`.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class BurstWay:
 
     def publish(self, burst: EventBurst, stream: Stream, now_ns: int) -> bool:
         """Hand over and send on what a client published; False, and nothing has changed, if it is not plain."""
-        decision = self._decided(burst, self._origin, now_ns)
-        if decision is None or self._decisions.fault(decision):
+        decision = self.decided(burst, self._origin, now_ns)
+        if decision is None or not self.is_sound(decision):
             return False
-        receivers = self._receivers(decision, burst, stream, self._host)
+        receivers = self.receivers(decision, burst, stream, self._host)
         if receivers is None:
             return False
-        wanted = self._decisions.wanted(decision, self._host, now_ns)
+        wanted = self.wanted(decision, now_ns)
         burst = burst.stamped(self._origin)
         flight = Flight(event_key(burst.first), burst.first, now_ns)
         self._pass_on(burst, flight, stream, receivers, self._router.entered(flight, wanted, now_ns), self._router.me)
@@ -84,13 +84,7 @@ class BurstWay:
 
     def arrived(self, link: Link, frame: Burst, now_ns: int) -> None:
         """A burst came over a link."""
-        assert link.connection is not None
-        size = self._codec.vector_size
-        if len(frame.to_serve) != size or len(frame.served) != size:
-            raise RemoteProtocolError(f"a burst with vectors of other than {size} bytes")
-        to_serve, served = int.from_bytes(frame.to_serve, "big"), int.from_bytes(frame.served, "big")
-        self._router.check_named(link, to_serve)
-        burst = self._read(link.connection, frame.events)
+        to_serve, served, burst = self.read(link, frame.to_serve, frame.served, frame.events)
         if self._take(burst, to_serve, served, now_ns):
             self._router.statistics.copies_in += burst.count
             return
@@ -100,8 +94,19 @@ class BurstWay:
     def closed(self, connection: int) -> None:
         self._readers.pop(connection, None)
 
-    def _read(self, connection: int, events: bytes) -> EventBurst:
-        """The events of a burst; raise RemoteProtocolError unless they are one."""
+    def read(
+        self, link: Link, to_serve: bytes, served: bytes, events: bytes, *, is_reliable: bool = False
+    ) -> tuple[int, int, EventBurst]:
+        """Vectors and events of a burst that came over a link; raise RemoteProtocolError unless they are one."""
+        assert link.connection is not None
+        size = self.vector_size
+        if len(to_serve) != size or len(served) != size:
+            raise RemoteProtocolError(f"a burst with vectors of other than {size} bytes")
+        named = int.from_bytes(to_serve, "big")
+        self._router.check_named(link, named)
+        return named, int.from_bytes(served, "big"), self._read(link.connection, events, is_reliable)
+
+    def _read(self, connection: int, events: bytes, is_reliable: bool) -> EventBurst:
         if len(events) < HEADER_SIZE:
             raise RemoteProtocolError(f"a burst of {len(events)} bytes: one event has more")
         length, version, kind, flags, number = HEADER.unpack_from(events)
@@ -109,8 +114,11 @@ class BurstWay:
             raise RemoteProtocolError(
                 f"a burst that begins with a frame of kind {kind}, version {version}, number {number}, {length} bytes"
             )
-        if flags & (RELIABLE | COPY):
-            raise RemoteProtocolError("a burst of reliable events: each of them has a number of its own")
+        if flags & COPY:
+            raise RemoteProtocolError("a burst of second copies: each of them goes alone")
+        if bool(flags & RELIABLE) is not is_reliable:
+            found, name = ("best-effort", "ReliableBurst") if is_reliable else ("reliable", "Burst")
+            raise RemoteProtocolError(f"{found} events in a {name}: there is a frame for each of the two kinds")
         reader = self._readers.get(connection)
         if reader is None:
             reader = self._readers[connection] = BurstReader(self._codec)
@@ -123,18 +131,17 @@ class BurstWay:
         """Hand over and send on what came; False, and nothing has changed, if it is not plain."""
         like = burst.like
         origin = like.origin_address
-        decision = None if origin is None else self._decided(burst, like.origin, now_ns)
+        decision = None if origin is None else self.decided(burst, like.origin, now_ns)
         if origin is None or decision is None:
             return False
-        try:
-            stream: Stream = (like.publisher, like.incarnation, like.lane_number)
-        except InvalidEvent:
+        stream = self.stream(burst)
+        if stream is None:
             return False
         flight = Flight(event_key(burst.first), burst.first, now_ns)
         to_serve = self._router.entered(flight, to_serve, now_ns)
         receivers: Receivers | None = ()
         if to_serve & self._router.me:
-            receivers = self._receivers(decision, burst, stream, origin)
+            receivers = self.receivers(decision, burst, stream, origin)
         if receivers is None:
             return False
         for session, subscriptions in receivers:
@@ -144,7 +151,27 @@ class BurstWay:
 
     # --- both ---
 
-    def _decided(self, burst: EventBurst, origin: bytes, now_ns: int) -> Decision | None:
+    @property
+    def vector_size(self) -> int:
+        return self._codec.vector_size
+
+    def stream(self, burst: EventBurst) -> Stream | None:
+        """The stream that the events are of; None where their publisher cannot be read."""
+        like = burst.like
+        try:
+            return (like.publisher, like.incarnation, like.lane_number)
+        except InvalidEvent:
+            return None
+
+    def is_sound(self, decision: Decision) -> bool:
+        """Whether nothing is wrong with what was published."""
+        return not self._decisions.fault(decision)
+
+    def wanted(self, decision: Decision, now_ns: int) -> int:
+        """The units that want what was published here."""
+        return self._decisions.wanted(decision, self._host, now_ns)
+
+    def decided(self, burst: EventBurst, origin: bytes, now_ns: int) -> Decision | None:
         """What is decided about all of them; None where each has to be looked at."""
         if burst.like.ttl_ms != NO_TTL or self._records.is_on:
             return None
@@ -156,7 +183,7 @@ class BurstWay:
             return None
         return None if decision.to or decision.has_original else decision
 
-    def _receivers(self, decision: Decision, burst: EventBurst, stream: Stream, origin: Address) -> Receivers | None:
+    def receivers(self, decision: Decision, burst: EventBurst, stream: Stream, origin: Address) -> Receivers | None:
         """The clients here that get all of them; None where some may not."""
         receivers = self._decisions.sessions(decision, origin)
         if receivers and (

@@ -26,16 +26,17 @@ from dataclasses import dataclass
 
 from veena.address import Address, Unit, identifiers
 from veena.core.delivery.delivery import Ends, Outcome
-from veena.core.delivery.in_flight import LOG, Flight
+from veena.core.delivery.in_flight import LOG, Flight, Run
 from veena.core.delivery.match_cache import Decisions
 from veena.core.journal import Records
 from veena.core.links.link import Link
 from veena.core.routing.duties import Duties
 from veena.core.routing.hold_back import Refusals
 from veena.core.routing.resending import Resending
+from veena.core.routing.runs import SentRuns
 from veena.core.topology.network_map import NetworkMap
 from veena.core.topology.next_hops import Hops
-from veena.core.wire.control import Done, Refused, done
+from veena.core.wire.control import Done, Refused, done_with_runs
 from veena.core.wire.event import ADOPTED, BACKLOG, RELIABLE, EventFrame
 from veena.core.wire.event_id import EventKey, event_key
 from veena.core.wire.trace_facts import What
@@ -104,6 +105,9 @@ class Router:
         self._units: dict[int, Unit] = {}
         #: What was sent and is not acknowledged: connection -> frame number -> flight and duties.
         self._sent: dict[int, dict[int, tuple[Flight, int]]] = {}
+        #: The same of runs.
+        self._sent_runs: dict[int, SentRuns] = {}
+        self.duties.on_parted.append(self._parted)
         self.refusals = Refusals(network, links, fanout)
         self.resending = Resending()
         self._version = network.version
@@ -181,6 +185,14 @@ class Router:
         if stuck:
             self._stuck(flight, stuck, now_ns)
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many more events may be under way."""
+        return len(self.duties) + count <= MAX_FLIGHTS and self.duties.bytes < MAX_FLIGHT_BYTES
+
+    def is_behind(self, mask: int) -> bool:
+        """Whether something has to be sent first to one of these units."""
+        return bool(self.resending.behind & mask)
+
     def _may_enter(self, own: int, now_ns: int) -> bool:
         """Whether this broker can find the duties inside one of its own units."""
         return self.may_enter((own.bit_length() - 1) // self._fanout, now_ns)
@@ -213,7 +225,7 @@ class Router:
             )
 
     def entered(self, flight: Flight, to_serve: int, now_ns: int) -> int:
-        """What a best-effort copy is to serve from here on: of the host's own units, what is in them."""
+        """What a copy is to serve from here on: of the host's own units, what is in them."""
         if self.is_stale or self._map.version != self._version:
             self.reroute(now_ns)
         named = to_serve & self._own
@@ -291,6 +303,26 @@ class Router:
             self.records.note(frame, What.SENT, now_ns, units=units, peer=link.neighbour, connection=connection)
         if frame.flags & RELIABLE:
             self._sent.setdefault(connection, {})[number] = (flight, duties)
+
+    def can_enter(self, to_serve: int, now_ns: int) -> bool:
+        """Whether this broker can find all that these duties name of its own units."""
+        named = to_serve & self._own
+        return not named or self._may_enter(named, now_ns)
+
+    def sent_run(self, connection: int, number: int, run: Run, duties: int) -> None:
+        """A run has gone over a connection, with this number as that of its first event."""
+        run.sent[connection] = (number, duties)
+        self._sent_runs.setdefault(connection, SentRuns()).add(number, run)
+
+    def _parted(self, run: Run) -> None:
+        """The copies of a run are known one by one from now on."""
+        assert run.flights is not None
+        for connection, (number, duties) in run.sent.items():
+            self._sent_runs[connection].remove(number)
+            self._sent.setdefault(connection, {}).update(
+                (number + at, (flight, duties)) for at, flight in enumerate(run.flights)
+            )
+        run.sent = {}
 
     def crossing(
         self, connection: int, flight: Flight, duties: int, served: int, now_ns: int, count: int = 1
@@ -379,13 +411,28 @@ class Router:
     def on_done(self, link: Link, frame: Done, now_ns: int) -> None:
         """The neighbour says that everything below it has these copies."""
         assert link.connection is not None
+        if link.connection in self._sent_runs:
+            self._runs_done(link.connection, frame, now_ns)
         sent = self._sent.get(link.connection, {})
-        for first, last in frame.ranges:
+        for first, last in frame.ranges if sent else ():
             numbers = range(first, last + 1) if last - first < len(sent) else [n for n in sent if first <= n <= last]
             for number in numbers:
                 if number in sent and (not frame.exceptions or frame.contains(number)):
                     flight, duties = sent.pop(number)
                     self.duties.complete(flight, duties, now_ns)
+
+    def _runs_done(self, connection: int, frame: Done, now_ns: int) -> None:
+        """The runs that an acknowledgement names; of one that it names in part, each event counts by itself."""
+        whole, partly = self._sent_runs[connection].done(frame)
+        for run in partly:
+            self.duties.part(run)
+        for run in whole:
+            _, duties = run.sent.pop(connection)
+            self.duties.complete_run(run, duties, now_ns)
+
+    def run_delivered(self, run: Run, now_ns: int) -> None:
+        """The same as `delivered` for a run."""
+        self.duties.complete_run(run, self.me, now_ns)
 
     def delivered(self, flights: list[Flight], now_ns: int) -> None:
         """The clients here have these, and the disk knows it."""
@@ -430,9 +477,9 @@ class Router:
             self.reroute(now_ns)
         elif self.resending.behind:
             self._send_again(now_ns)
-        for connection, numbers in self.duties.take_owed().items():
+        for connection, owed in self.duties.take_owed().items():
             link = self._links.get(connection)
-            for frame in done(sorted(numbers)) if link is not None else ():
+            for frame in done_with_runs(*owed) if link is not None else ():
                 assert link is not None
                 link.send(frame, now_ns)
         if self.refusals.is_refusing:
@@ -441,16 +488,25 @@ class Router:
 
     def sweep(self, now_ns: int) -> None:
         """End what has outlived its time while it waited."""
-        for flight in self.duties.flights():
+        for flight in self.duties.mortal():
             if flight.deadline_ns is not None and flight.deadline_ns <= now_ns:
                 self.expire(flight, now_ns)
 
     def closed(self, connection: int, now_ns: int) -> None:
         """A connection is over: what was sent over it is open again, what came over it is claimed no more."""
+        self._part_sent(connection, -1)
+        self._sent_runs.pop(connection, None)
         self._sent.pop(connection, None)
         self.refusals.closed(connection)
         self.is_stale = True
         self.duties.void(connection)
+
+    def _part_sent(self, connection: int, duties: int) -> None:
+        """Part the runs that were sent over a connection for any of these units."""
+        sent = self._sent_runs.get(connection)
+        for run in sent.all() if sent is not None else ():
+            if run.sent[connection][1] & duties:
+                self.duties.part(run)
 
     # --- refusals ---
 
@@ -473,6 +529,7 @@ class Router:
         assert link.connection is not None
         mask = self.refusals.hold(link, frame.units)
         self._take_back_from(link.connection, mask)  # what waits must not go behind `Held`
+        self._part_sent(link.connection, mask)
         sent = self._sent.get(link.connection, {})
         for number, (flight, duties) in list(sent.items()):
             if number >= frame.since and duties & mask:
@@ -530,6 +587,9 @@ class Router:
     def check(self) -> None:
         self.duties.check()
         self.resending.check()
+        for connection, runs in self._sent_runs.items():
+            assert connection in self._links or not len(runs)
+            runs.check(connection)
         for connection, sent in self._sent.items():
             assert connection in self._links or not sent
             for _, duties in sent.values():

@@ -71,6 +71,7 @@ from veena.core.wire.control import (
     Refresh,
     Refused,
     Release,
+    ReliableBurst,
     Routed,
 )
 from veena.core.wire.discovery import Ask, Found, Shelf, ShelfRequest, Standing, StandingRequest
@@ -159,6 +160,7 @@ KINDS: dict[int, type[Frame]] = {
     14: Release,
     15: Have,
     17: Burst,
+    18: ReliableBurst,
     20: FarInterest,
     21: FarDigest,
     22: FarHave,

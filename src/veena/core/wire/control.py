@@ -40,6 +40,8 @@ MAX_IDS = 256
 MAX_UNIT_VECTOR = MAX_UNITS // 8
 #: What a read of a stream brings, and the event that began before it; a burst is not cut.
 MAX_BURST_BYTES = 320 * 1024
+#: Reliable events in one frame: above what a broker takes in as one burst.
+MAX_BURST_EVENTS = 1024
 MAX_NETWORK_NAME = 64
 #: A permanent broker id is a UUID, a label or a fingerprint of a certificate.
 MAX_PERMANENT_ID = 256
@@ -260,10 +262,38 @@ class Burst(Frame, frozen=True):
     events: Annotated[bytes, Meta(min_length=1, max_length=MAX_BURST_BYTES)]
 
 
+class ReliableBurst(Frame, frozen=True):
+    """The same with reliable events: they take the numbers of the connection from this frame's own on, one each.
+
+    Their sequences have no holes. The receiver acknowledges each event by its number (`Done`), usually all of them as
+    one range. Only over ordered transports, for a peer whose Hello says `bursts`.
+    """
+
+    to_serve: Annotated[bytes, Meta(min_length=1, max_length=MAX_UNIT_VECTOR)]
+    served: Annotated[bytes, Meta(min_length=1, max_length=MAX_UNIT_VECTOR)]
+    #: How many events, and numbers.
+    count: Annotated[int, Meta(ge=2, le=MAX_BURST_EVENTS)]
+    #: Their frames one behind the other, as in a `Burst`.
+    events: Annotated[bytes, Meta(min_length=1, max_length=MAX_BURST_BYTES)]
+
+
 class Release(Frame, frozen=True):
     """Whoever keeps second copies of these events for the sender may forget them: those that they are for have them."""
 
     ids: Annotated[tuple[WireId, ...], Meta(max_length=MAX_IDS)]
+
+
+def done_with_runs(numbers: list[int], runs: list[Range]) -> list[Done]:
+    """The frames that acknowledge these numbers and runs of numbers, in any order."""
+    if numbers:
+        return done(sorted([*numbers, *(number for first, last in runs for number in range(first, last + 1))]))
+    ranges: list[Range] = []
+    for first, last in sorted(runs):
+        if ranges and ranges[-1][1] + 1 == first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    return [Done(tuple(ranges[at : at + MAX_RANGES])) for at in range(0, len(ranges), MAX_RANGES)]
 
 
 def done(numbers: Iterable[int]) -> list[Done]:

@@ -30,7 +30,7 @@ import msgspec
 
 from veena.core.interest.constraint import SUBSCRIBED
 from veena.core.interest.eligibility import OF_TO, OF_TOPIC, OF_TYPE, type_named
-from veena.core.publishing.log import DEAD_LETTERS
+from veena.core.publishing.dead_letters import DEAD_LETTERS
 from veena.event import Event, Value
 
 Action = Literal[

@@ -17,17 +17,22 @@ from veena.address import Address
 from veena.core.boundary.clients import CaughtUp, CloseSession, Dropped
 from veena.core.boundary.inputs_effects import (
     Accepted,
+    AcceptedRun,
     Active,
     ClientDown,
     ClientRefused,
     ClientUp,
     DeadLetter,
     Deliver,
+    DeliverBurst,
     Publish,
+    PublishBatch,
     PublishRefused,
     Welcome,
 )
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
+from veena.core.wire.burst import EventBurst
+from veena.core.wire.codec import Decoder
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.event import Event, EventId, IdGenerator, lane
 from veena.sim.clients.population import AWAY_NS, Client, Population, draw_event
@@ -39,6 +44,9 @@ PULSE_NS = 250 * MILLISECOND_NS
 AGAIN_NS = SECOND_NS
 #: Events come one by one and in bursts of one publisher.
 BURSTS = (1, 1, 1, 4, 16)
+#: Events of one batch, all alike but for their bodies, and how many batches follow each other closely.
+BATCHES = (2, 5, 17, 40)
+TRAINS = (1, 1, 2, 4)
 #: How close to a fault events are published that shall be struck by it.
 AROUND_NS = 500 * MILLISECOND_NS
 #: The share of events with a time to live, and its bounds in seconds.
@@ -133,6 +141,21 @@ class Traffic:
                 self._world.at(at_ns, lambda who=publisher, what=publication: self._publish(who, what))  # type: ignore[misc]
                 at_ns += chance.choice((0, MILLISECOND_NS, 20 * MILLISECOND_NS))
 
+    def plan_batches(self, count: int, begin_ns: int, end_ns: int, faults: Sequence[int], chance: Random) -> None:
+        """Put so many trains of batches of reliable events into the world's queue, half of them around faults."""
+        for _ in range(count):
+            publisher, event = chance.choice(self.publishers), draw_event(chance)
+            event = replace(event, priority=chance.choice((0, 4, 4, 9)))
+            at_ns = chance.randrange(begin_ns, end_ns)
+            if faults and chance.random() < 0.5:
+                at_ns = max(begin_ns, chance.choice(faults) + chance.randint(-AROUND_NS, AROUND_NS))
+            for _ in range(chance.choice(TRAINS)):
+                size = chance.choice(BATCHES)
+                batch = [Publication(replace(event, body=chance.randbytes(8)), True) for _ in range(size)]
+                self.publications += batch
+                self._world.at(at_ns, lambda who=publisher, what=batch: self._publish_batch(who, what))  # type: ignore[misc]
+                at_ns += chance.choice((0, MILLISECOND_NS, 20 * MILLISECOND_NS))
+
     def plan_roaming(self, count: int, begin_ns: int, end_ns: int) -> list[tuple[int, str]]:
         """Let publishers go elsewhere so many times; when, and who."""
         plan = []
@@ -198,7 +221,23 @@ class Traffic:
         if publisher.ids is not None:
             self._send(publisher, publication)
 
+    def _publish_batch(self, publisher: Publisher, batch: list[Publication]) -> None:
+        """Publish events as a client that sends them in one write."""
+        publisher.waiting += batch
+        if publisher.ids is None:
+            return
+        data = b"".join(self._codec.encode(self._frame_of(publisher, each), 0) for each in batch)
+        bursts = [each for each in Decoder(self._codec).feed_bursts(data) if isinstance(each, EventBurst)]
+        self._world.give(publisher.broker, PublishBatch(publisher.session, bursts))
+
     def _send(self, publisher: Publisher, publication: Publication) -> None:
+        frame = self._frame_of(publisher, publication)
+        if not publication.reliable:
+            publisher.waiting.remove(publication)
+        self._world.give(publisher.broker, Publish(publisher.session, frame))
+
+    def _frame_of(self, publisher: Publisher, publication: Publication) -> EventFrame:
+        """The next copy of an event, under an id of its own."""
         assert publisher.ids is not None
         now_ns = self._world.now_ns
         event_id = publisher.ids.next(now_ns)
@@ -211,9 +250,7 @@ class Traffic:
         publication.sent_ns = publication.sent_ns or now_ns
         self._by_id[event_id] = publication
         self._tails[event_id] = bytes(frame.tail)
-        if not publication.reliable:
-            publisher.waiting.remove(publication)
-        self._world.give(publisher.broker, Publish(publisher.session, frame))
+        return frame
 
     def _send_waiting(self, publisher: Publisher, session: int) -> None:
         if publisher.session == session:
@@ -223,7 +260,16 @@ class Traffic:
     # --- what brokers say ---
 
     def _on_client(self, address: Address, effect: ClientEffect) -> None:
-        if isinstance(effect, Deliver):
+        if isinstance(effect, DeliverBurst):
+            for frame in effect.burst.frames():
+                self._on_client(address, Deliver(frame, effect.receivers))
+        elif isinstance(effect, AcceptedRun):
+            for sequence in range(effect.first, effect.last + 1):
+                publisher = self._sessions.get(effect.session)
+                if publisher is not None and publisher.ids is not None:
+                    event_id = EventId(publisher.name, publisher.ids.incarnation, effect.timestamp, sequence)
+                    self._answer(publisher, address, Accepted(effect.session, event_id))
+        elif isinstance(effect, Deliver):
             for session, numbers in effect.receivers:
                 if session in self.listeners:
                     mine = Deliver(effect.frame, ((session, numbers),))

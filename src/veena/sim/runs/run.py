@@ -229,6 +229,8 @@ class Play:
         self.devices.plan(options.devices, begin_ns, self.end_ns)
         self.guests = Guests(world, self.traffic, options.guests, fork(minds))
         self.plan += self.guests.plan(begin_ns, self.end_ns)
+        struck = [fault.at_ns for fault in self.plan]
+        self.traffic.plan_batches(options.batches, begin_ns, self.end_ns, struck, fork(fork(minds)))
         self.plan += plan_narrow_links(world, options.narrow, fork(fork(minds)), (begin_ns, self.end_ns))
         self.plan += plan_breaks(world, options.breaks, fork(fork(fork(fork(minds)))), (begin_ns, self.end_ns))
         if options.clocks:

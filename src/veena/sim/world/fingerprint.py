@@ -34,7 +34,7 @@ from veena.core.boundary import staging as stage
 from veena.core.boundary.explain import Handed, Happened, Hop, Reason
 from veena.core.boundary.inputs_effects import Effect, Input, ToClient
 from veena.core.messages.addresses import INTERNAL
-from veena.core.publishing.log import DEAD_LETTERS
+from veena.core.publishing.dead_letters import DEAD_LETTERS
 from veena.core.wire.burst import ORIGIN_OFFSET, SIZES_OFFSET
 from veena.core.wire.codec import KINDS
 from veena.core.wire.control import Frame, Goodbye, Routed

@@ -17,6 +17,7 @@ MOST_ABSENT = 4
 #: How often a second device of each of them comes and reads beside it, and how often one asks for something else.
 MOST_DEVICES = 2
 MOST_CHANGES = 1
+MOST_BATCHES = 12
 MAX_CLOGS = 6
 #: Groups that share a subscription, how often a member goes away, and clients that want their past as well.
 MAX_GROUPS = 2
@@ -53,6 +54,8 @@ class Options:
     events: int = 0
     publishers: int = 0
     roams: int = 0
+    #: How often a publisher sends many alike reliable events in one write, or several times behind each other.
+    batches: int = 0
     clients: int = 0
     #: How many clients change their mind, leave or roam at a time.
     churn: int = 0
@@ -113,6 +116,7 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
     if faults not in FAULTS:
         raise ConfigError("--faults", faults, "is no kind of fault", f"use one of {', '.join(FAULTS)}")
     clocks = fork(fork(chance)).randint(1, MOST_CLOCKS) if faults == "all" else 0
+    batches = fork(fork(fork(chance))).randint(0, MOST_BATCHES)
     drawn_events = chance.choice((50, 150, 300))
     durables = chance.randint(0, MAX_DURABLES)
     options = Options(
@@ -151,6 +155,7 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
         pasts=others.randint(0, MAX_PASTS),
         devices=others.randint(0, MOST_DEVICES * durables),
         changes=others.randint(0, MOST_CHANGES * durables),
+        batches=batches,
     )
 
 

@@ -7,9 +7,11 @@ bytes is the one that was made of them then.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from veena.core.boundary.inputs_effects import Numbered
 from veena.core.wire import codec as wire
-from veena.core.wire.control import Frame
+from veena.core.wire.control import Frame, ReliableBurst
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.core.wire.header import DEFAULT_MAX_FRAME, link_frame
 from veena.sim.world.fingerprint import of_control, of_event
@@ -46,6 +48,18 @@ class Passage:
                 arrived.append((number, known))
                 counted.append(of_control(kind, number, payload, frame))
         return b"".join(counted), tuple(arrived)
+
+    def each_event(self, frames: tuple[Numbered, ...]) -> Iterator[tuple[int, EventFrame]]:
+        """The events among these frames with their numbers, those of a burst of reliable ones too."""
+        for number, frame in frames:
+            if isinstance(frame, EventFrame):
+                yield number, frame
+            elif isinstance(frame, ReliableBurst):
+                to_serve, served = int.from_bytes(frame.to_serve, "big"), int.from_bytes(frame.served, "big")
+                events = wire.Decoder(self._codec, self._codec.max_frame).feed(frame.events)
+                for at, (_, event) in enumerate(events):
+                    assert isinstance(event, EventFrame)
+                    yield number + at, event.copy(to_serve, served, event.ttl_ms)
 
     def _remember(self, kind: int, payload: bytes, frame: Frame | EventFrame) -> None:
         if len(self._read) >= MAX_REMEMBERED:

@@ -510,8 +510,8 @@ class World:
 
     def _note_crossings(self, session: Session, sender: Address, frames: tuple[Numbered, ...]) -> None:
         """Events that are written for the first time: a number that was there before is sent again by the channel."""
-        for number, frame in frames:
-            if not isinstance(frame, EventFrame) or frame.flags & COPY:
+        for number, frame in self.passage.each_event(frames):
+            if frame.flags & COPY:
                 continue  # a copy to keep, for the case that this disk is lost, is no event on its way
             if number > session.last_event.get(sender, 0):
                 session.last_event[sender] = number
