@@ -7,9 +7,11 @@ from typing import Any
 
 from veena.address import Address, identifiers
 from veena.core.broker import Broker
-from veena.core.delivery.in_flight import LOG, Flight
+from veena.core.delivery.in_flight import LOG, Flight, Run
 from veena.core.links.link import LinkState
+from veena.core.routing.duties import Duties
 from veena.core.routing.router import Router
+from veena.core.routing.runs import SentRuns
 from veena.core.topology.connection import is_fine
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.wire.control import ConnectionRecord
@@ -164,6 +166,28 @@ def with_router(router: type[Router]) -> Callable[..., Broker]:
         return broker
 
     return make
+
+
+def with_duties(duties: type[Duties]) -> Callable[..., Broker]:
+    """Brokers that count what is open like this."""
+
+    def make(*arguments: Any, **named: Any) -> Broker:
+        broker = Broker(*arguments, **named)
+        broker.events.router.duties.__class__ = duties
+        return broker
+
+    return make
+
+
+def with_sent_runs(sent: type[SentRuns]) -> Callable[..., Broker]:
+    """Brokers that read answers to bursts like this."""
+
+    class Planted(Router):
+        def sent_run(self, connection: int, number: int, run: Run, duties: int) -> None:
+            self._sent_runs.setdefault(connection, sent())
+            super().sent_run(connection, number, run, duties)
+
+    return with_router(Planted)
 
 
 def backwards(flight: Flight) -> tuple[int, tuple[int, int]]:

@@ -80,8 +80,9 @@ class Events:
         self.decisions = Decisions(network.host, profiles.clients, interest, settings.top == "interest")
         self.evaluations = Evaluations(effects)
         self.held = HeldStreams(self, settings, self.evaluations, self.outlet, self.records)
-        queues = (self.outlet, self.held)
-        self.ends = Ends(self, network.host, profiles, self.decisions, *queues, ledger, effects, disk, now_ns)
+        self.ends = Ends(
+            self, network.host, profiles, self.decisions, self.outlet, self.held, ledger, effects, disk, now_ns
+        )
         self.router = Router(network, hops, links, self.decisions, self.ends, settings.fanout, self.records)
         self.copies = Copies(network.host, links, settings)
         self.kept_copies = KeptCopies(network, links, settings, ledger, disk.kept)
@@ -90,14 +91,11 @@ class Events:
             network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk, self._stored
         )
         self.quench = Quench(network.host, settings, profiles, effects, self._user_of)
-        plain = PlainWay(network.host, profiles, self.decisions, self.ends)
+        self.plain = plain = PlainWay(network.host, profiles, self.decisions, self.ends)
         self.bursts = BurstWay(network.host, settings, profiles, self.decisions, self.ends, self.router, links, effects)
         self.runs = RunWay(network.host, profiles, self.bursts, self.ends, self.router, links, effects)
-        self.publishers = Publishers(
-            network.host, settings, profiles, self.decisions, self.origin, self.router, plain, self.bursts, self.runs,
-            effects,
-        )  # fmt: skip
-        self.origin.plain, self.origin.runs = plain, self.runs
+        ways = (self.router, plain, self.bursts, self.runs)
+        self.publishers = Publishers(network.host, settings, profiles, self.decisions, self.origin, *ways, effects)
         self.releases = Releases(network.host, profiles, self.decisions, self.origin, self.router, ledger, effects)
         services = (self.publishers, self.origin, self.ends, self.outlet, ledger, self.reader, self.evaluations)
         sessions = Sessions(network.host, settings, profiles, *services, effects, disk, chance, now_ns)
@@ -130,6 +128,7 @@ class Events:
         sessions.durables.observers.extend(observers)
         if self._settings.copies == 2:
             self.router.duties.observers.append(self.standing.served)
+        self.origin.plain, self.origin.runs = self.plain, self.runs
         self.router.looks_again = self._looks_again
         self.router.may_enter = self._profiles.leases.may_enter
         self.kept_copies.acknowledge = self.router.duties.acknowledge

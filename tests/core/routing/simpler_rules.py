@@ -10,11 +10,13 @@ from tests.core.event_world import Stage
 from veena.address import Unit
 from veena.core.boundary.inputs_effects import LinkLoad
 from veena.core.broker import Broker
-from veena.core.delivery.in_flight import LOG, Flight
+from veena.core.delivery.in_flight import LOG, Flight, Run
+from veena.core.routing.duties import Duties
 from veena.core.routing.router import NOWHERE, Router
+from veena.core.routing.runs import SentRuns
 from veena.core.topology.next_hops import Hop, Hops
 from veena.core.topology.paths import cheapest_paths
-from veena.core.wire.control import ConnectionRecord
+from veena.core.wire.control import ConnectionRecord, Done
 from veena.core.wire.event import EventFrame
 from veena.core.wire.event_id import event_key
 
@@ -154,3 +156,35 @@ def use(monkeypatch: pytest.MonkeyPatch, rule: type[Router] = Router, hops: type
     """Brokers that are made from now on follow this rule."""
     monkeypatch.setattr("veena.core.event_side.Router", rule)
     monkeypatch.setattr("veena.core.broker.Hops", hops)
+
+
+# --- runs ---
+
+
+class AcknowledgesTheHalf(Duties):
+    """A burst that some of its units have is stored: its upstream may forget it."""
+
+    def complete_run(self, run: Run, duties: int, now_ns: int) -> None:
+        super().complete_run(run, duties, now_ns)
+        if run.flights is None and run.open and run.done and run.source != LOG:
+            self.acknowledge_run(run.source, run.number, run.count)
+
+
+class SendsRunsBehind(Duties):
+    """What was sent as a burst goes again when the events that went one by one have gone."""
+
+    def part(self, run: Run) -> None:
+        super().part(run)
+        self.__dict__.setdefault("late", set()).update(each.key for each in run.flights or ())
+
+    def open(self, mask: int) -> list[Flight]:
+        found = super().open(mask)
+        late = self.__dict__.setdefault("late", set())
+        return sorted(found, key=lambda flight: flight.key in late)
+
+
+class IgnoresExceptions(SentRuns):
+    """An answer is for all between its first and its last frame."""
+
+    def done(self, frame: Done) -> tuple[list[Run], list[Run]]:
+        return super().done(Done(frame.ranges))

@@ -24,7 +24,7 @@ from veena.core.boundary.inputs_effects import (
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.codec import Decoder
-from veena.core.wire.control import Burst
+from veena.core.wire.control import Burst, ReliableBurst
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.event import Event, EventId
 from veena.runtime.networks.file import Network
@@ -57,13 +57,14 @@ class Mesh:
         self.got: dict[tuple[int, int], list[tuple[int, tuple[int, ...], bytes, bytes]]] = {}
         self.incarnation = 0
         self.bursts = 0
+        self.reliable = False
         self.world.on_delivery = self._count
         self.world.give(self.home, ClientUp(PUBLISHER, "p"))
         for session, place in self.places.items():
             self.world.give(place, ClientUp(session, f"reader-{session}"))
 
     def _count(self, delivery: object) -> None:
-        self.bursts += sum(type(frame) is Burst for _, frame in delivery.frames)  # type: ignore[attr-defined]
+        self.bursts += sum(type(frame) in (Burst, ReliableBurst) for _, frame in delivery.frames)  # type: ignore[attr-defined]
 
     def _told(self, address: Address, effect: ClientEffect) -> None:
         if isinstance(effect, Welcome) and effect.session == PUBLISHER:
@@ -92,7 +93,7 @@ class Mesh:
     def frame(self, sequence: int, topic: str = "quotes", **given: object) -> EventFrame:
         event_id = EventId("p", self.incarnation, 3, sequence)
         event = Event(topic=topic, event_id=event_id, timestamp_ns=sequence, body=b"%d" % sequence, **given)  # type: ignore[arg-type]
-        return CODEC.frame(event)
+        return CODEC.frame(event, reliable=self.reliable)
 
     def publish(self, frames: list[EventFrame], alone: bool = False) -> None:
         if alone:
@@ -122,13 +123,15 @@ def _some(mesh: Mesh, chance: Random, sequence: int) -> list[EventFrame]:
     return frames
 
 
+@pytest.mark.parametrize("reliable", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_bursts_and_single_events_come_to_the_same(network: Network, seed: int) -> None:
+def test_bursts_and_single_events_come_to_the_same(network: Network, seed: int, reliable: bool) -> None:
     """I2, DUP-03, FLT-09, QOS-03: over several hops, with lanes, slow readers, narrow and cut links."""
     outcomes = []
     for alone in (True, False):
         chance = Random(seed)
         mesh = Mesh(network, chance)
+        mesh.reliable = reliable
         sequence = 0
         for turn in range(12):
             session = chance.choice(READERS)

@@ -175,7 +175,9 @@ def harmless_to_maps(seed: int) -> bool:
     return maps_only(seed, with_table(ConnectionTable), sparing).is_sound
 
 
-def ring_stress(seed: int, make_broker: MakeBroker = Broker) -> Report:
+def ring_stress(
+    seed: int, make_broker: MakeBroker = Broker, more: Callable[[Options], Options] = lambda options: options
+) -> Report:
     """A ring of six with one chord whose links fail all the time, events on their way at every moment: a second a run.
 
     There are always two ways around, and news takes long enough for brokers to disagree on the better one.
@@ -186,7 +188,7 @@ def ring_stress(seed: int, make_broker: MakeBroker = Broker) -> Report:
 
     def change(options: Options) -> Options:
         return replace(
-            options,
+            more(options),
             fault_count=60,
             fault_time_ns=40 * SECOND_NS,
             permanent=0.0,

@@ -113,9 +113,13 @@ class Origin:
         router.duties.observers.append(self._served)
         router.duties.run_observers.append(self._run_served)
         router.duties.on_parted.append(self._run_parted)
+        self._recall(disk)
+
+    def _recall(self, disk: Disk) -> None:
+        """What a former life has left in the log, for units that may lack it."""
         for entry in disk.entries:
             # The clients of a former life are gone, except those for whom events are kept.
-            for at in identifiers(entry.frame.to_serve & (~0 if disk.registered else ~router.me)):
+            for at in identifiers(entry.frame.to_serve & (~0 if disk.registered else ~self._router.me)):
                 if entry.offset >= self._cursors.of(1 << at):
                     self._parked.setdefault((1 << at, entry.frame.lane_number), entry.offset)
             self.pressure.grown(entry.offset, len(entry.frame.tail))
