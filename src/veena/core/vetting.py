@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from veena.address import Address, Unit, format_address
 from veena.core.boundary.inputs_effects import Effect, StatementRefused
 from veena.core.boundary.settings import SECOND_NS
-from veena.core.boundary.signing import Fault, Verifier
+from veena.core.boundary.signing import Fault, FaultCode, Verifier
 from veena.core.interest.digest import DIGEST_LEVEL
 from veena.core.interest.receipts import Record
 from veena.core.interest.service import Profiles
@@ -143,13 +143,19 @@ class Vetting:
         if len(digest.unit) > self._statements.levels - DIGEST_LEVEL:
             return None  # no digest at all: who takes it in says so
         if signer != digest.version[1] or signer[: len(digest.unit)] != digest.unit:
-            return Fault(f"{format_address(signer)} has signed it, who did not tell it", is_plain=True)
+            return Fault(
+                FaultCode.FORGED, f"{format_address(signer)} has signed it, who did not tell it", is_plain=True
+            )
         if len(proof.foldings) != len(scopes):
-            return Fault(f"it has {len(scopes)} parts, and {len(proof.foldings)} are signed", is_plain=True)
+            return Fault(
+                FaultCode.FORGED, f"it has {len(scopes)} parts, and {len(proof.foldings)} are signed", is_plain=True
+            )
         for part, hashes in zip(digest.parts, proof.foldings, strict=True):
             at = hashes.find(folding_hash(part.data))
             if at < 0 or at % HASH_BYTES:
-                return Fault("it is not what its speaker has signed, nor a folding of that", is_plain=True)
+                return Fault(
+                    FaultCode.FORGED, "it is not what its speaker has signed, nor a folding of that", is_plain=True
+                )
         statement = self._statements.digest(signer, digest.unit, digest.version, scopes, proof.foldings)
         return self._verify(link, proof.signature, statement, now_ns)
 
@@ -168,7 +174,9 @@ class Vetting:
             if proof is None:
                 raise NotSigned(f"{what} has no signature: its teller signs it")
             if proof.signature.signer != claim.teller or claim.teller[: len(claim.who)] != claim.who:
-                fault: Fault | None = Fault(f"{format_address(proof.signature.signer)} has signed it", is_plain=True)
+                fault: Fault | None = Fault(
+                    FaultCode.FORGED, f"{format_address(proof.signature.signer)} has signed it", is_plain=True
+                )
             else:
                 statement = self._statements.claim(claim, proof.state)
                 fault = self._verify(link, proof.signature, statement, now_ns)
@@ -180,7 +188,9 @@ class Vetting:
                     found.append(claim)
                     continue
                 is_all = claim.complete and (before is None or claim.serial > before.serial)
-                fault = Fault("it was altered, or follows others that are not known here", is_plain=is_all)
+                fault = Fault(
+                    FaultCode.INCOMPLETE, "it was altered, or follows others that are not known here", is_plain=is_all
+                )
                 link.ask_again(now_ns)
             self._refuse(link, what, fault, now_ns)
         return Have(tuple(found)), proofs
@@ -206,7 +216,9 @@ class Vetting:
         known = self._table.record(record.id)
         what = f"connection {record.id:x} of {' and '.join(map(format_address, self._statements.coarsest(record)))}"
         if known is not None and self._statements.coarsest(known) != self._statements.coarsest(record):
-            self._refuse(link, what, Fault("its id is that of another connection", is_plain=False), now_ns)
+            self._refuse(
+                link, what, Fault(FaultCode.INCOMPLETE, "its id is that of another connection", is_plain=False), now_ns
+            )
             return None
         costs: list[Cost] = [record.low_cost, record.high_cost]
         kept: list[tuple[Signature, ...]] = [(), ()]
@@ -247,30 +259,34 @@ class Vetting:
     ) -> Fault | None:
         unit = record.high if end else record.low
         if not signatures:
-            return Fault(f"it has no signature of its end in {format_address(unit)}", is_plain=True)
+            return Fault(FaultCode.UNSIGNED, f"it has no signature of its end in {format_address(unit)}", is_plain=True)
         (signature,) = signatures
         if signature.signer[: len(unit)] != unit:
             reason = f"{format_address(signature.signer)} has signed for {format_address(unit)}, and is outside"
-            return Fault(reason, is_plain=True)
+            return Fault(FaultCode.ELSEWHERE, reason, is_plain=True)
         return self._verify(link, signature, self._statements.end(signature.signer, record, end), now_ns)
 
     def _fault_of_withdrawal(
         self, link: Link, record: ConnectionRecord, signatures: tuple[Signature, ...], now_ns: int
     ) -> Fault | None:
         if not signatures:
-            return Fault("nobody has signed that it is over", is_plain=True)
+            return Fault(FaultCode.UNSIGNED, "nobody has signed that it is over", is_plain=True)
         (signature,), size = signatures, self._statements.levels - record.level
         if signature.signer[:size] not in self._statements.coarsest(record):
-            return Fault(f"{format_address(signature.signer)} withdrew it, and is at neither end", is_plain=True)
+            return Fault(
+                FaultCode.ELSEWHERE,
+                f"{format_address(signature.signer)} withdrew it, and is at neither end",
+                is_plain=True,
+            )
         return self._verify(link, signature, self._statements.withdrawal(signature.signer, record), now_ns)
 
     def _verify(self, link: Link, signature: Signature, statement: bytes, now_ns: int) -> Fault | None:
         if len(signature.signer) != self._statements.levels:
-            return Fault(f"{format_address(signature.signer)} is no broker's address", is_plain=True)
+            return Fault(FaultCode.FORGED, f"{format_address(signature.signer)} is no broker's address", is_plain=True)
         credential = self._store.credential(signature.credential)
         if credential is None:
             link.ask_again(now_ns)
-            return Fault("the credential of its signer has not come", is_plain=False)
+            return Fault(FaultCode.INCOMPLETE, "the credential of its signer has not come", is_plain=False)
         self._spend(link, 1)
         self.checked += 1
         wall_ns = self._profiles.epochs.wall_ns(now_ns)
@@ -285,4 +301,4 @@ class Vetting:
         self.refused += 1
         if now_ns >= self._refused_ns.get(link.number, -SECOND_NS) + SECOND_NS:
             self._refused_ns[link.number] = now_ns
-            self._effects.append(StatementRefused(link.number, reason))
+            self._effects.append(StatementRefused(link.number, fault.code, reason))
