@@ -447,15 +447,23 @@ def _row(
     for runner in runners:
         if row.name in runner.rows and (runner.is_reliable or not reliable):
             say(f"{name}: {row.constraints:,} subscriptions at {runner.name}")
-            there = runner.attach(runner.port, row, reliable)
-            attached.append((runner, there, there.load(reliable)))
+            try:
+                there = runner.attach(runner.port, row, reliable)
+            except (RuntimeError, OSError) as error:
+                print(f"{name} at {runner.name}: not measured: {error}", file=sys.stderr)
+            else:
+                attached.append((runner, there, there.load(reliable)))
     for _ in range(repeat):
         for runner, _, load in attached:
             say(f"{name}: {runner.name}")
             window = RELIABLE_WINDOW if reliable else WINDOW
             deliveries = window if row.name == FAN_OUT else DELIVERIES
             warm = load.done + min(WARM, 20 if row.constraints >= 10_000 else WARM)
-            rate = load.closed_loop(seconds, window, warm, deliveries)
+            try:
+                rate = load.closed_loop(seconds, window, warm, deliveries)
+            except (RuntimeError, OSError) as error:
+                print(f"{name} at {runner.name}: not measured: {error}", file=sys.stderr)
+                continue
             count = rate.per_second if row.name == FAN_OUT else rate.events_per_second
             runner.results.setdefault(name, []).append(count)
     for _, there, load in attached:
