@@ -198,14 +198,18 @@ class Acknowledgements:
             for level, waiting in enumerate(self._waiting):
                 if waiting and self._floors.get(level) != self._floor(level, now_ns):
                     self._stirred[level] = None
+        if self._fresh:
+            self._raise_alone(0, list(self._fresh), now_ns)
         if self._fresh and 0 not in self._stirred:
-            self._raise(0, list(self._fresh), *self._floor(0, now_ns))
+            fresh = [key for key in self._fresh if key in self._waiting[0]]
+            self._raise(0, fresh, *self._floor(0, now_ns))
         self._fresh.clear()
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
                     self._floors[level] = self._floor(level, now_ns)
-                    self._raise(level, self._concerned(level), *self._floors[level])
+                    concerned = self._raise_alone(level, self._concerned(level), now_ns)
+                    self._raise(level, concerned, *self._floors[level])
             self._stirred = {level: concerned for level, concerned in self._stirred.items() if self._is_left(level)}
         self._resume_ns = now_ns if self._stirred else None
         self._through.clear()
@@ -235,6 +239,30 @@ class Acknowledgements:
     def _is_left(self, level: int) -> bool:
         """Whether wants are still to be judged at a level where that was begun."""
         return level >= DIGEST_LEVEL and bool(self._waiting[level]) and bool(self._stirred[level])
+
+    def _raise_alone(self, level: int, keys: list[bytes], now_ns: int) -> list[bytes]:
+        """Let those of these rise to their scope for which nobody else has to hear of them; the others.
+
+        Every broker of the own unit has them. Where no other unit is known up to the scope, that is everybody who may
+        publish for them: it is not waited for what is told there, which nobody would read.
+        """
+        reach = level
+        while reach < self._map.levels and not self._leases.siblings(reach) and self._leases.has_met(reach + 1, now_ns):
+            reach += 1
+        if reach == level:
+            return keys
+        waiting, others = self._waiting[level], []
+        for key in keys:
+            want = self._clients.profile_want(_one(waiting[key]))
+            if want.scope > reach:
+                others.append(key)
+                continue
+            self._instead.pop(key, None)
+            subscribers = _all(waiting.pop(key))
+            self._news += [Active(*self._clients.subscription(profile), want.scope) for profile in subscribers]
+        if not waiting:
+            self._waiting[level] = {}  # an emptied dict keeps the room of all that were in it
+        return others
 
     def _raise(self, level: int, keys: list[bytes], found: bool, floor: Floor) -> None:
         """Let those of these rise that everybody has heard of."""
