@@ -40,9 +40,9 @@ from veena.core.interest.table import InterestTable, Pair, pair_of
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.interest import STANDING, Row, Version
 
-#: Wants that are judged at once by a digest, which tells of a hundred thousand together; the rest follow in the next
-#: moment. To say so of all of them at once would take 200 bytes each, and events would wait. Rows come in batches
-#: anyway (`speaker`).
+#: Wants that are judged at once by a digest, which tells of a hundred thousand together, or where nobody else has to
+#: hear of them; the rest follow in the next moment. To say so of all of them at once would take 200 bytes each, and
+#: events would wait. Rows come in batches anyway (`speaker`).
 MAX_JUDGED = 2048
 
 #: Who has a want: the profile id of its only subscription, or those of several (`subscriptions`).
@@ -74,7 +74,7 @@ class Acknowledgements:
         #: without the plain topics, whose keys are known.
         self._wider: dict[Unit, dict[bytes, Wider]] = {}
         self._news: list[Active] = []
-        #: Wants of this input: they may be covered by what was told before, and nobody else is concerned.
+        #: Wants that were not judged yet: they may be covered by what was told before, or concern nobody else.
         self._fresh: dict[bytes, None] = {}
         #: Levels at which something may have changed, whatever the claims say, each with the wants that it concerns and
         #: those that a wider one stands for; None is all of them.
@@ -198,20 +198,19 @@ class Acknowledgements:
             for level, waiting in enumerate(self._waiting):
                 if waiting and self._floors.get(level) != self._floor(level, now_ns):
                     self._stirred[level] = None
-        if self._fresh:
-            self._raise_alone(0, list(self._fresh), now_ns)
         if self._fresh and 0 not in self._stirred:
-            fresh = [key for key in self._fresh if key in self._waiting[0]]
-            self._raise(0, fresh, *self._floor(0, now_ns))
-        self._fresh.clear()
+            self._raise(0, self._raise_alone(0, self._take_fresh(), now_ns), *self._floor(0, now_ns))
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
                     self._floors[level] = self._floor(level, now_ns)
-                    concerned = self._raise_alone(level, self._concerned(level), now_ns)
+                    concerned = self._concerned(level)
+                    if not level:
+                        concerned = list(dict.fromkeys([*concerned, *self._take_fresh()]))
+                    concerned = self._raise_alone(level, concerned, now_ns)
                     self._raise(level, concerned, *self._floors[level])
             self._stirred = {level: concerned for level, concerned in self._stirred.items() if self._is_left(level)}
-        self._resume_ns = now_ns if self._stirred else None
+        self._resume_ns = now_ns if self._stirred or self._fresh else None
         self._through.clear()
         news, self._news = self._news, []
         return news
@@ -220,6 +219,15 @@ class Acknowledgements:
         concerned = self._stirred.setdefault(level, {})
         if concerned is not None:
             concerned[key] = None
+
+    def _take_fresh(self) -> list[bytes]:
+        """Wants that were not judged yet; so many of them."""
+        fresh = list(islice(self._fresh, MAX_JUDGED))
+        for key in fresh:
+            del self._fresh[key]
+        if not self._fresh:
+            self._fresh = {}  # an emptied dict keeps the room of all that were in it
+        return [key for key in fresh if key in self._waiting[0]]
 
     def _concerned(self, level: int) -> list[bytes]:
         """Which of the waiting wants may rise. One that its unit has yet to tell will be heard of when it does."""
@@ -251,15 +259,18 @@ class Acknowledgements:
             reach += 1
         if reach == level:
             return keys
-        waiting, others = self._waiting[level], []
-        for key in keys:
+        if not level:
+            self._fresh |= dict.fromkeys(keys[MAX_JUDGED:])
+        waiting, others = self._waiting[level], keys[MAX_JUDGED:] if level else []
+        for key in keys[:MAX_JUDGED]:
             want = self._clients.profile_want(_one(waiting[key]))
             if want.scope > reach:
                 others.append(key)
                 continue
             self._instead.pop(key, None)
             subscribers = _all(waiting.pop(key))
-            self._news += [Active(*self._clients.subscription(profile), want.scope) for profile in subscribers]
+            for above in range(level + 1, want.scope + 1):
+                self._news += [Active(*self._clients.subscription(profile), above) for profile in subscribers]
         if not waiting:
             self._waiting[level] = {}  # an emptied dict keeps the room of all that were in it
         return others

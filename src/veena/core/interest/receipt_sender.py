@@ -16,7 +16,6 @@ The invariant: what a broker claims for itself stands in its table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from veena.address import Address, Unit
@@ -24,12 +23,12 @@ from veena.core.boundary.settings import Settings
 from veena.core.interest.digest import DIGEST_LEVEL
 from veena.core.interest.gateway_filter import Beyond
 from veena.core.interest.leases import Leases
-from veena.core.interest.pace import Pace
 from veena.core.interest.receipts import Claims, Marks, is_news, least
 from veena.core.interest.table import InterestTable, pair_of
+from veena.core.messages.pace import Pace
 from veena.core.topology.network_map import NetworkMap
 from veena.core.trust.epochs import first_number
-from veena.core.wire.interest import MAX_COUNT, MAX_MARKS, Claim, Mark, Version
+from veena.core.wire.interest import MAX_COUNT, MAX_MARKS, Claim, Mark
 
 
 @dataclass(slots=True)
@@ -94,8 +93,8 @@ class Claimant:
             self._vacant[level] = None
             self._claims.learn(claim, None, now_ns)
 
-    def resign(self, levels: list[int], now_ns: int) -> None:
-        """Leave the offices that others have now, and say so."""
+    def review(self, levels: list[int], now_ns: int) -> None:
+        """Leave the offices that others have now, and tell what is due in the others."""
         self.look_around(levels, now_ns)
         for level in [*(level for level in self._offices if level not in levels), *self._vacant]:
             self._offices.pop(level, None)
@@ -103,8 +102,9 @@ class Claimant:
             if level not in levels and told is not None and not told.last:
                 self._tell(level, [], now_ns, last=True)
         self._vacant.clear()
+        self.tell(levels, now_ns)
 
-    def review(self, levels: list[int], now_ns: int) -> None:
+    def tell(self, levels: list[int], now_ns: int) -> None:
         """Tell what the host's own units have, where this broker speaks for them and it is due; upwards, since what a
         unit has depends on what its parts have."""
         self.look_around(levels, now_ns)
@@ -134,7 +134,9 @@ class Claimant:
     def _changed(self, claim: Claim, now_ns: int) -> None:
         """Somebody claimed something: it matters at once where all others have that already."""
         level = self._map.level(claim.who) + 1
-        if level in self._offices and any(self._have_all(level, mark, now_ns) for mark in claim.marks if mark.version[0]):
+        if level in self._offices and any(
+            self._have_all(level, mark, now_ns) for mark in claim.marks if mark.version[0]
+        ):
             self._stir(level, now_ns)
         else:
             self._stir_later(level, now_ns)

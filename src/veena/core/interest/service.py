@@ -108,9 +108,7 @@ class Profiles:
             self.epochs,
         )  # fmt: skip
         self.quota = Quota(network, settings, self.table, self.speakers)
-        self.claimant = Claimant(
-            network, self.table, self.leases, self.claims, settings, self.beyond, incarnation
-        )
+        self.claimant = Claimant(network, self.table, self.leases, self.claims, settings, self.beyond, incarnation)
         self.acknowledgements = Acknowledgements(network, self.clients, self.table, self.leases, self.claims)
         #: Whether a neighbour has told everything that it knows; who begins a network waits for nobody.
         self.is_told = not self.leases.known() and not is_newcomer
@@ -384,16 +382,21 @@ class Profiles:
             self.acknowledgements.remove(*each)
         for want in (*gone, *self.clients.expire(now_ns)):
             self._count(want, False, now_ns)
+        self._speak(now_ns)
         self.quota.tick(now_ns)
         self.table.expire(now_ns - 2 * self._settings.forget_wants_ns)
-        self.claimant.resign(self.speakers.levels(), now_ns)
+        self.claimant.review(self.speakers.levels(), now_ns)
         self.beyond.tick(now_ns)
 
     def flush(self, now_ns: int) -> None:
-        """Tell what is due, upwards: what one level tells is news for the next, and goes on at once.
+        """Tell what is due after an input that may have brought news."""
+        self._speak(now_ns)
+        self.beyond.flush(now_ns)  # before the receipts: they say what those beyond have, too
+        self.claimant.tell(self.speakers.levels(), now_ns)
 
-        Each office has one turn; what one has told too much of for one turn goes on in the next moment.
-        """
+    def _speak(self, now_ns: int) -> None:
+        """Each office has one turn, upwards: what one level tells is news for the next, and goes on at once. What is
+        too much for one turn goes on in the next moment."""
         for level in sorted(self.speakers.levels()):
             for item in self.speakers.review(level, now_ns):
                 self._transitions[level] += not (isinstance(item, Row) and item.kind == STANDING)
@@ -401,8 +404,6 @@ class Profiles:
                     self._learn(item, None, now_ns)
                 else:
                     self._learn_digest(item, None, now_ns)
-        self.beyond.flush(now_ns)  # before the receipts: they say what those beyond have, too
-        self.claimant.review(self.speakers.levels(), now_ns)
 
     def map_changed(self, now_ns: int) -> None:
         """Offices and leases follow the map."""

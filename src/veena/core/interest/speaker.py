@@ -27,8 +27,8 @@ from veena.core.interest.announced import Due
 from veena.core.interest.constraint import Want
 from veena.core.interest.cover_set import MAX_COMPARED, CoverSet
 from veena.core.interest.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
-from veena.core.interest.pace import Pace
 from veena.core.interest.table import InterestTable, Pair, mark_key, pair_of
+from veena.core.messages.pace import Pace
 from veena.core.topology.controllers import controllers
 from veena.core.topology.network_map import NetworkMap
 from veena.core.trust.epochs import Epochs, first_number
