@@ -16,7 +16,7 @@ from veena.core.boundary.clients import ServiceEffect, ServiceInput, SessionClea
 from veena.core.boundary.discovery import DiscoveryEffect, DiscoveryInput
 from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.explain import Denied, ExplainEffect, ExplainInput
-from veena.core.boundary.signing import Signing
+from veena.core.boundary.signing import FaultCode, Signing
 from veena.core.boundary.staging import ReleaseStaged, StageEffect
 from veena.core.boundary.stored import Entry, Identity, Write
 from veena.core.wire.burst import EventBurst
@@ -395,6 +395,7 @@ class StatementRefused:
     second for a link, however many there were."""
 
     link: int
+    why: FaultCode
     reason: str
 
 

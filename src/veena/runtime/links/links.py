@@ -154,10 +154,10 @@ class Links:
         """A neighbour passed on what was not signed by whoever may say it; its link stays."""
         end = self._ends.get(effect.link)
         peer, proven = (None, None) if end is None else (end.stream.peer, end.stream.proven)
-        self._log.noise("statement refused", link=effect.link, peer=peer, proven=proven, reason=effect.reason)
+        why, reason = effect.why, effect.reason
+        self._log.noise("statement refused", link=effect.link, peer=peer, proven=proven, code=why, reason=reason)
         if self.audit is not None:
-            code = RefusalCode.DENIED
-            self.audit.note("statement refused", certificate=proven, address=peer, code=code, reason=effect.reason)
+            self.audit.note("statement refused", certificate=proven, address=peer, code=why, reason=reason)
 
     def keep(self, urls: Sequence[Url]) -> None:
         """Keep a link to the broker that listens on these; the first that answers is taken."""
