@@ -5,11 +5,12 @@ because these look again before an event crosses (`gateway_filter`). For a unit 
 live parts of level l-1 claim. A part that has been out of reach for a lease and a margin is not waited for: it treats
 everything that it does not hear of as wanting all. The claim then says that the unit is not whole.
 
-Only what changed is told, gathered for the same intervals as rows, and three times a lease a sign of life even if
-nothing did. The first claim in an office is complete: who came since the host resigned, or since its earlier life, does
-not know what it told before. A claim for a unit is not lowered when a newcomer has less: it gets everything before it
-is in reach, and doubts what it does not have. It is taken back when the unit that it is about was forgotten, or told
-its digest by another speaker, whose digest does not continue the one before.
+Only what changed is told, at the pace of rows, and three times a lease a sign of life even if nothing did. A receipt
+from below goes on at once where it was the last that its unit waited for. The first claim in an office is complete: who
+came since the host resigned, or since its earlier life, does not know what it told before. A claim for a unit is not
+lowered when a newcomer has less: it gets everything before it is in reach, and doubts what it does not have. It is
+taken back when the unit that it is about was forgotten, or told its digest by another speaker, whose digest does not
+continue the one before.
 
 The invariant: what a broker claims for itself stands in its table.
 """
@@ -114,7 +115,7 @@ class Claimant:
                 self._claim(level, office, now_ns)
 
     def look_around(self, levels: list[int], now_ns: int) -> None:
-        """Notice what changed: something has to be told then, when the interval is over."""
+        """Notice what changed: something has to be told then."""
         for level in levels:
             if level not in self._offices:
                 # For a while after a start everybody believes to be alone, and to speak for all of its units.

@@ -2,8 +2,8 @@
 
 A broker always speaks for itself. The controllers of a cluster hold the wants of its brokers, and one of them, the
 speaker, tells the super-cluster what the cluster wants, with the cluster as the one that wants it; and so on upwards.
-What is told is the difference between what was told before and what should be: transitions, never repeats, gathered for
-a short interval a level. From the super-cluster upwards a digest is told instead of rows.
+What is told is the difference between what was told before and what should be: transitions, never repeats, at once
+after a quiet time and gathered under load (`messages.pace`). From the super-cluster upwards a digest is told, no rows.
 
 A speaker has epochs. It opens a new one whenever somebody else has spoken for the unit, or itself in an earlier life:
 its first words then have a higher version than anything that was ever heard, and correct what no longer holds. It
