@@ -31,10 +31,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from veena.bench.load import client as broker_client
 from veena.bench.load.broker import RunningBroker, free_port, memory_mib
-from veena.bench.load.generator import Load, Receiver, numbered, percentile
+from veena.bench.load.generator import NUMBER, TAIL, Load, Receiver, body, everything, numbered, percentile
 
 SIZE = 100
 TOPIC = "bench"
@@ -84,14 +85,15 @@ def mqtt(port: int, receivers: int, reliable: bool) -> Load:
         assert _exactly(reader, 5)[4] == qos
         readers.append(reader)
     publisher = _mqtt_connect(port, "publisher")
-    body = topic + (b"\x00\x01" if reliable else b"") + bytes(SIZE)
-    message = bytes((0x30 | qos << 1,)) + _varint(len(body)) + body
-    at = len(message) - SIZE
-    make = numbered(message, at)
+    content = topic + (b"\x00\x01" if reliable else b"") + body(SIZE)
+    message = bytes((0x30 | qos << 1,)) + _varint(len(content)) + content
+    make = numbered([message], len(message) - NUMBER.itemsize)
+    #: The packet's id stands before the body, whose last bytes are mark and number.
+    before = SIZE - TAIL + 2
     if reliable:
-        make = _with_packet_ids(make, len(message), at - 2)
-    answer = _acknowledgements(at - 2) if reliable else None
-    return Load(publisher, make, [Receiver(reader, len(message), at, answer) for reader in readers])
+        make = _with_packet_ids(make, len(message), len(message) - SIZE - 2)
+    answer = _acknowledgements(before) if reliable else None
+    return Load(publisher, make, [Receiver(reader, everything(1), answer=answer) for reader in readers])
 
 
 def _with_packet_ids(make: Callable[[int, int], bytes], size: int, at: int) -> Callable[[int, int], bytes]:
@@ -104,11 +106,13 @@ def _with_packet_ids(make: Callable[[int, int], bytes], size: int, at: int) -> C
     return make_with_ids
 
 
-def _acknowledgements(at: int) -> Callable[[np.ndarray], bytes]:
-    def answer(rows: np.ndarray) -> bytes:
-        acks = np.empty((len(rows), 4), np.uint8)
+def _acknowledgements(before: int) -> Callable[[NDArray[np.uint8], NDArray[np.int64]], bytes]:
+    """Of the packets whose ids stand so many bytes before their marks."""
+
+    def answer(data: NDArray[np.uint8], marks: NDArray[np.int64]) -> bytes:
+        acks = np.empty((len(marks), 4), np.uint8)
         acks[:, 0], acks[:, 1] = 0x40, 2
-        acks[:, 2:] = rows[:, at : at + 2]
+        acks[:, 2], acks[:, 3] = data[marks - before], data[marks - before + 1]
         return acks.tobytes()
 
     return answer
@@ -134,11 +138,9 @@ def nats(port: int, receivers: int, reliable: bool) -> Load:
         assert reader.recv(64).startswith(b"PONG")
         readers.append(reader)
     publisher = _nats_connect(port)
-    head = f"PUB {TOPIC} {SIZE}\r\n".encode()
-    delivered = f"MSG {TOPIC} 1 {SIZE}\r\n".encode()
-    make = numbered(head + bytes(SIZE) + b"\r\n", len(head))
-    size = len(delivered) + SIZE + 2
-    return Load(publisher, make, [Receiver(reader, size, len(delivered), noise=b"PING\r\n") for reader in readers])
+    message = f"PUB {TOPIC} {SIZE}\r\n".encode() + body(SIZE) + b"\r\n"
+    make = numbered([message], len(message) - 2 - NUMBER.itemsize)
+    return Load(publisher, make, [Receiver(reader, everything(1)) for reader in readers])
 
 
 # --- the brokers ---
@@ -259,7 +261,7 @@ def apart(pid: int) -> Iterator[None]:
 
 def _closed(runner: Runner, what: str, receivers: int, reliable: bool, seconds: float, window: int) -> None:
     load = runner.connect(runner.port, receivers, reliable)
-    rate = load.closed_loop(seconds, window, warm=max(20, 2000 // receivers))
+    rate = load.closed_loop(seconds, window, max(20, 2000 // receivers), deliveries=window)
     load.close()
     runner.results.setdefault(what, []).append(rate.per_second)
 

@@ -45,6 +45,16 @@ SETTLING_NS = 20 * SECOND_NS
 CHANGE_NS = 3 * SECOND_NS
 
 
+#: What the table shows for one change of interest.
+MEASURES = {
+    "made": "made for one change",
+    "checked": "checked for one change",
+    "signing_us": "signing, us a change",
+    "checking_us": "checking, us a change",
+    "cpu_ms": "CPU of all brokers, ms a change",
+}
+
+
 class TimedRing(KeyRing):
     """Keys whose use is timed."""
 
@@ -157,27 +167,15 @@ def _each(amount: float, count: float) -> float:
 
 
 def show(network: Network, rows: list[dict[str, Any]]) -> None:
-    table = Table(title=f"{network.name}: {len(network.brokers)} brokers, for one change of interest")
-    for name in (
-        "",
-        "made",
-        "checked",
-        "sign us",
-        "check us",
-        "CPU ms",
-        "rest: made/s",
-        "checked/s",
-        "refused",
-    ):
-        table.add_column(name, justify="right" if name else "left")
+    table = Table(title=f"{network.name}: {len(network.brokers)} brokers", title_justify="left")
+    table.add_column("")
     for row in rows:
-        rest = row["rest_a_second"]
-        table.add_row(
-            "signed" if row["signed"] else "unsigned",
-            *(f"{row[name]:.1f}" for name in ("made", "checked", "signing_us", "checking_us", "cpu_ms")),
-            *(f"{rest[name]:.1f}" for name in ("made", "checked")),
-            str(row["refused"]),
-        )
+        table.add_column("signed" if row["signed"] else "unsigned", justify="right")
+    for key, name in MEASURES.items():
+        table.add_row(name, *(f"{row[key]:.1f}" for row in rows))
+    for key in ("made", "checked"):
+        table.add_row(f"{key} a second at rest", *(f"{row['rest_a_second'][key]:.1f}" for row in rows))
+    table.add_row("refused", *(str(row["refused"]) for row in rows))
     console = Console()
     console.print(table)
     signed = rows[0]

@@ -59,8 +59,8 @@ ROOM_LAYERS: dict[str, list[str]] = {
     ],
     "runtime": [
         (
-            "supervision logging steps evaluation networks transports pki links fleet store access export locator"
-            " config clients broker"
+            "supervision logging steps toml_text evaluation networks transports pki links fleet store access export"
+            " locator config clients broker"
         ),
     ],
     "matching": ["base covering condition index tags xpath simple engines"],

@@ -13,23 +13,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 from veena.address import Address
 from veena.client import client as asynchronous
+from veena.client import pipeline as asynchronous_pipeline
+from veena.client import receipt as asynchronous_receipt
 from veena.client import subscription as asynchronous_subscription
 from veena.client.arguments import Content
 from veena.client.client import ANSWER_S, DEFAULT_URL, ClientStatistics
 from veena.client.explain import REPORT_S, Explanation, SentAway, TraceAnswer
+from veena.client.pipeline import DEFAULT_WINDOW, MAX_REFUSED
 from veena.client.questions import QueryAnswer
 from veena.client.questions import Watch as AsyncWatch
+from veena.client.subscription import BATCH_EVENTS
 from veena.core.boundary.discovery import DEFAULT_LEASE_S, Scalar
-from veena.errors import LocalProtocolError, NotConnected, VeenaError
+from veena.errors import LocalProtocolError, NotConnected, TimedOut, VeenaError
 from veena.event import Event, EventId, Value
 
-__all__ = ["Client", "Subscription", "Watch", "connect"]
+__all__ = ["Batch", "Client", "Pipeline", "Receipt", "Subscription", "Watch", "connect"]
+
+#: How often whoever waits for room looks whether the client is still there.
+LOOK_S = 0.5
 
 T = TypeVar("T")
 
@@ -48,18 +56,31 @@ class LoopThread:
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it there and wait for it; what interrupts the waiting ends the work."""
-        if threading.current_thread() is self._thread:
+        try:
+            self.check()
+        except VeenaError:
             work.close()
-            raise LocalProtocolError("called in the thread of this client: return from on_event first")
-        if self._loop.is_closed():
-            work.close()
-            raise NotConnected("this client is closed")
+            raise
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def check(self) -> None:
+        """Raise what keeps anybody from waiting for it."""
+        if threading.current_thread() is self._thread:
+            raise LocalProtocolError("called in the thread of this client: return from on_event first")
+        if self._loop.is_closed():
+            raise NotConnected("this client is closed")
+
+    def soon(self, function: Callable[[], None]) -> None:
+        """Call it there, without waiting for it."""
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            raise NotConnected("this client is closed") from None
 
     def call(self, function: Callable[[], T]) -> T:
         """Call it there, where nothing else happens meanwhile."""
@@ -127,6 +148,20 @@ class Subscription:
         """Everything that is there already."""
         return self._loop.call(lambda: self._inner.take(at_most))
 
+    def next_batch(self, max: int = BATCH_EVENTS, wait: float = 0.0, timeout: float | None = None) -> Batch:  # noqa: A002  # a plain name
+        """What is there, at least one event and at most `max`; fewer are waited for up to `wait` seconds longer."""
+        return Batch(self, self._loop.wait(self._inner.next_batch(max, wait, timeout)))
+
+    def batches(self, max: int = BATCH_EVENTS, wait: float = 0.0) -> Iterator[Batch]:  # noqa: A002  # a plain name
+        """For `for batch in subscription.batches()`: lists of events, as `next_batch` gives them."""
+        while True:
+            try:
+                yield self.next_batch(max, wait)
+            except NotConnected:
+                if self._inner.is_over:
+                    return
+                raise
+
     def __iter__(self) -> Iterator[Event]:
         while True:
             try:
@@ -153,6 +188,18 @@ class Subscription:
         self._loop.wait(self._inner.delete())
 
 
+class Batch(list[Event]):
+    """Events of one subscription that were taken together."""
+
+    def __init__(self, subscription: Subscription, events: Sequence[Event]) -> None:
+        super().__init__(events)
+        self._subscription = subscription
+
+    def ack(self) -> None:
+        """With `ack="manual"`: the application is done with all of them."""
+        self._subscription.ack(*self)
+
+
 class Watch:
     """Whether anybody wants events like the one that was shown."""
 
@@ -170,6 +217,117 @@ class Watch:
 
     def close(self) -> None:
         self._loop.wait(self._inner.close())
+
+
+class Receipt:
+    """A reliable event on its way; made by `Pipeline.publish`."""
+
+    def __init__(self, pipeline: Pipeline, event: Event) -> None:
+        self._pipeline = pipeline
+        self.event = event
+        self._inner: asynchronous_receipt.Receipt | None = None
+        #: What is wrong with it, found before it was handed over.
+        self._error: VeenaError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._error is not None or (self._inner is not None and self._inner.is_done)
+
+    def result(self, timeout: float | None = None) -> str:
+        """Wait for its id; raise what kept it from being accepted, or TimedOut after so many seconds."""
+        return self._pipeline._loop.wait(self._result(timeout))
+
+    async def _result(self, timeout: float | None) -> str:
+        try:
+            async with asyncio.timeout(timeout):
+                while self._inner is None and self._error is None:
+                    await self._pipeline._handed_over()
+                if self._error is not None:
+                    self._pipeline._faults.pop(self, None)  # who asks for it knows
+                    raise self._error
+                assert self._inner is not None
+                return await self._inner
+        except TimeoutError:
+            raise TimedOut(f"the event was not accepted within {timeout} seconds") from None
+
+
+class Pipeline:
+    """Reliable publishing without waiting for each event; as `veena.client.pipeline`.
+
+    Events gather in the caller's thread, a window of them at most, and go over to the client's thread together: the way
+    from one thread to another costs more than an event.
+    """
+
+    def __init__(self, loop: LoopThread, inner: asynchronous_pipeline.Pipeline) -> None:
+        self._loop = loop
+        self._inner = inner
+        self._waiting: deque[Receipt] = deque()
+        self._room = threading.Semaphore(inner.window)
+        self._is_announced = False
+        self._task: asyncio.Task[None] | None = None
+        self._faults: dict[Receipt, VeenaError] = {}
+
+    def publish(self, **content: Unpack[Content]) -> Receipt:
+        """Publish an event. It returns when there is room in the window."""
+        return self.publish_event(Event(**content))
+
+    def publish_event(self, event: Event) -> Receipt:
+        """The same for an event that is there already; it gets an id of its own."""
+        self._loop.check()
+        while not self._room.acquire(timeout=LOOK_S):
+            self._loop.check()
+        receipt = Receipt(self, event)
+        self._waiting.append(receipt)
+        if not self._is_announced:
+            self._is_announced = True
+            self._loop.soon(self._begin)
+        return receipt
+
+    def flush(self) -> None:
+        """Wait until all are accepted; raise the first refusal that nobody has asked for."""
+        self._loop.wait(self._flush())
+
+    async def _flush(self) -> None:
+        await self._handed_over()
+        await self._inner.flush()
+        for receipt in list(self._faults):
+            error = self._faults[receipt]
+            self._faults.clear()
+            raise error
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.flush()
+
+    # --- in the client's thread ---
+
+    def _begin(self) -> None:
+        self._is_announced = False  # before it looks what waits
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        while self._waiting:
+            receipt = self._waiting.popleft()
+            try:
+                receipt._inner = await self._inner.publish_event(receipt.event)
+            except VeenaError as error:
+                receipt._error = error
+                if len(self._faults) < MAX_REFUSED:
+                    self._faults[receipt] = error
+            finally:
+                self._room.release()
+
+    async def _handed_over(self) -> None:
+        """Until all that has gathered by now is with the client."""
+        self._begin()
+        assert self._task is not None
+        await asyncio.wait({self._task})
 
 
 def connect(url: str | Sequence[str] = DEFAULT_URL, **options: Any) -> Client:
@@ -258,6 +416,10 @@ class Client:
 
     def publish_many(self, events: Sequence[Event], *, reliable: bool = False, block: bool = True) -> list[str]:
         return self._loop.wait(self._inner.publish_many(events, reliable=reliable, block=block))
+
+    def pipeline(self, window: int = DEFAULT_WINDOW) -> Pipeline:
+        """Publish reliable events without waiting for each: at most `window` of them are not accepted yet."""
+        return Pipeline(self._loop, self._loop.call(lambda: self._inner.pipeline(window)))
 
     @overload
     def request(self, *, answers: None = None, timeout: float = ANSWER_S, **content: Unpack[Content]) -> Event: ...

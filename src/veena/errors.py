@@ -59,6 +59,8 @@ class VeenaError(Exception):
 
     #: Why, for programs. None where no request was refused, such as a connection that was lost.
     code: RefusalCode | None = None
+    #: When only some of many events were published: the id of each, None for one that was not, or is not known to be.
+    published: tuple[str | None, ...] | None = None
 
     def __init__(self, *args: object, code: RefusalCode | None = None) -> None:
         super().__init__(*args)

@@ -12,7 +12,15 @@ import pytest
 from tests.runtime.client_brokers import PATIENCE_S, Site, text
 from tests.runtime.wording import Wording
 from veena import blocking
-from veena.errors import AccessDenied, InvalidConstraint, LocalProtocolError, NotConnected, TimedOut, Unanswered
+from veena.errors import (
+    AccessDenied,
+    InvalidConstraint,
+    InvalidEvent,
+    LocalProtocolError,
+    NotConnected,
+    TimedOut,
+    Unanswered,
+)
 from veena.event import Event
 from veena.runtime.access.users import User, Users, hash_password
 
@@ -127,3 +135,46 @@ def test_mistakes_and_closing(wording: Wording) -> None:
         with pytest.raises(NotConnected, match="no broker let this client in"):
             blocking.connect("veena://127.0.0.1:1", timeout=0.2).open()
         assert threading.active_count() == before
+
+
+def test_batches_and_pipelines_without_async() -> None:
+    """CLI-08: many events by one call, from several threads, acknowledged as whole batches."""
+    with broker() as site, blocking.connect(site.url, client_id="alice") as alice:
+        wanted = alice.subscribe(topic="t", durable="d", ack="manual")
+        with alice.pipeline(window=20) as pipeline:
+            first = pipeline.publish(topic="t", body=b"first")
+            workers = [
+                threading.Thread(target=lambda: [pipeline.publish(topic="t") for _ in range(100)]) for _ in range(3)
+            ]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            assert first.result(PATIENCE_S) and first.is_done
+        got: list[Event] = []
+        for batch in wanted.batches(max=50):
+            assert 1 <= len(batch) <= 50
+            got += batch
+            batch.ack()
+            if len(got) == 301:
+                wanted.close()
+        assert (text(got[0]), got[0].id) == ("first", first.result())
+        assert len({event.id for event in got}) == 301
+
+
+def test_what_goes_wrong_in_a_pipeline_without_async() -> None:
+    with broker() as site, blocking.connect(site.url, client_id="alice") as alice:
+        pipeline = alice.pipeline()
+        wrong = pipeline.publish(topic="t", properties={"a": [1]})  # type: ignore[dict-item]
+        with pytest.raises(InvalidEvent, match="property 'a'"):
+            wrong.result(PATIENCE_S)
+        pipeline.flush()
+        pipeline.publish(topic="t", properties={"a": [1]})  # type: ignore[dict-item]
+        with pytest.raises(InvalidEvent, match="property 'a'"):
+            pipeline.flush()
+        with pytest.raises(InvalidEvent, match="event 1 of 2") as caught:
+            alice.publish_many([Event(topic="t"), Event(topic="t", properties={"a": [1]})])  # type: ignore[dict-item]
+        assert caught.value.published is not None and caught.value.published[1] is None
+        alice.close()
+        with pytest.raises(NotConnected):
+            pipeline.publish(topic="t")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from tests.runtime.brokers import BRISK, BRISK_RETRY
+from tests.runtime.brokers import BRISK, BRISK_RETRY, copied
 from veena.address import Address, as_seen
 from veena.client import Client, Subscription, connect
 from veena.core.boundary.inputs_effects import LogRead, Read, Store, Stored, StoreFailed
@@ -146,7 +145,7 @@ class Site:
         self._server = await listen(parse_url(self.url), accept, self.secrets, entrance.strangers)
         self.url = str(self._server.url)
         self.peer = self.kept.submit_for(lives)
-        disk = deepcopy(self.kept.disk)
+        disk = copied(self.kept.disk)
         driver = Driver(disk, self.settings, self.peer, listen=(self.url,), retry=BRISK_RETRY)
         lives.append(driver)
         self._driver = driver

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from veena.client.client import Client, ClientStatistics, connect
 from veena.client.explain import Explanation, TraceAnswer
+from veena.client.pipeline import Pipeline
 from veena.client.questions import Found, QueryAnswer, Watch
-from veena.client.subscription import Subscription
+from veena.client.receipt import Receipt
+from veena.client.subscription import Batch, Subscription
 
 __all__ = [
+    "Batch",
     "Client",
     "ClientStatistics",
     "Explanation",
     "Found",
+    "Pipeline",
     "QueryAnswer",
+    "Receipt",
     "Subscription",
     "TraceAnswer",
     "Watch",

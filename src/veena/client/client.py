@@ -30,6 +30,7 @@ from veena.client import explain as past
 from veena.client.arguments import Content, asked_in, constraint_of, durable_name, level_of, since_ns
 from veena.client.callbacks import Callback, call_with_each
 from veena.client.explain import Explanation, SentAway, TraceAnswer
+from veena.client.pipeline import DEFAULT_WINDOW, Pipeline
 from veena.client.questions import QueryAnswer, Watch
 from veena.client.session import Greeting, Session
 from veena.client.subscription import Subscription
@@ -200,6 +201,11 @@ class Client:
         return None if welcome is None else welcome.address
 
     @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Those that are not closed, in the order in which they were made."""
+        return tuple(self._session.subscriptions.values())
+
+    @property
     def inbox(self) -> Subscription:
         """Events that were written to this client by its id, for one that is `reachable`."""
         return self._session.inbox
@@ -312,15 +318,23 @@ class Client:
         When it cannot be sent now, this waits, or with `block=False` raises Overloaded.
         """
         event = Event(topic, integer, tags, xml, properties or {}, headers or {}, body, priority, ttl, to)
-        return str(await self._session.outbox.publish(event, reliable, block))
+        return await self._session.outbox.publish(event, reliable, block)
 
     async def publish_event(self, event: Event, *, reliable: bool = False, block: bool = True) -> str:
         """The same for an event that is there already; it gets an id of its own."""
-        return str(await self._session.outbox.publish(event, reliable, block))
+        return await self._session.outbox.publish(event, reliable, block)
 
     async def publish_many(self, events: Sequence[Event], *, reliable: bool = False, block: bool = True) -> list[str]:
-        """Publish many events without waiting for each: their ids, when the last one is accepted or sent."""
-        return list(map(str, await self._session.outbox.publish_many(events, reliable, block)))
+        """Publish many events without waiting for each: their ids, when the last one is accepted or sent.
+
+        An error names the event that is wrong; those before it were published, those behind it were not, and its
+        `published` has the id of each. When this is cancelled, reliable events that were taken go on.
+        """
+        return await self._session.outbox.publish_many(events, reliable, block)
+
+    def pipeline(self, window: int = DEFAULT_WINDOW) -> Pipeline:
+        """Publish reliable events without waiting for each: at most `window` of them are not accepted yet."""
+        return Pipeline(self._session.outbox, window)
 
     @overload
     async def request(

@@ -10,6 +10,9 @@ has to wait for room is not overtaken by who comes later, and what a broker coul
 what was not sent yet.
 
 A best-effort event is handed to the socket and forgotten.
+
+Of many events as many are encoded and written at once as one turn of the loop may take. When one of them is wrong, or
+nothing more may be sent, those before it were sent and none behind it, and the error says so (`of_batch`).
 """
 
 from __future__ import annotations
@@ -19,16 +22,17 @@ import time
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from veena.address import Address
 from veena.client.connection import Connection
+from veena.client.receipt import Owner, Receipt
 from veena.core.wire.client import ClientWelcome, Run
 from veena.core.wire.codec import encode
 from veena.core.wire.control import Frame
 from veena.core.wire.event import EventCodec
 from veena.core.wire.event_id import Place
-from veena.errors import NotConnected, Overloaded, RefusalCode, StoreError, VeenaError, refusal
+from veena.core.wire.outgoing import OutgoingFrames
+from veena.core.wire.section import encode_fields
+from veena.errors import InvalidEvent, NotConnected, Overloaded, RefusalCode, StoreError, VeenaError, refusal
 from veena.event import Event, EventId, IdGenerator
 
 #: Bytes of events that are not accepted yet.
@@ -39,22 +43,9 @@ OVERHEAD = 512
 DEFAULT_UNACCEPTED = 4096
 #: How long to wait before an event is sent again that a broker could not take for the moment.
 RETRY_S = 0.1
-#: Best-effort events after which others are given a turn of the loop.
+#: Bytes of best-effort events after which others are given a turn of the loop, and events that are encoded at once.
 TURN_BYTES = 256 * 1024
-
-
-@dataclass(slots=True, eq=False)
-class _Unaccepted:
-    event: Event
-    future: asyncio.Future[EventId]
-    size: int
-    waits: bool
-    #: Events are sent in the order of these.
-    number: int
-    #: The id that it had first, if it was sent before.
-    original: tuple[int, int, int] | None = None
-    #: Its id on the present connection; None before it is sent there.
-    id: EventId | None = None
+TURN_EVENTS = 1024
 
 
 class Outbox:
@@ -63,20 +54,20 @@ class Outbox:
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._connection: Connection | None = None
-        self._codec: EventCodec | None = None
-        #: Where the broker is: it can hand on frames as they come when they say so.
-        self._origin: Address | None = None
+        self._frames: OutgoingFrames | None = None
         self._ids: IdGenerator | None = None
         self._max_unaccepted = DEFAULT_UNACCEPTED
         #: In the order in which they were published: those on their way by their place, and those still to be sent.
-        self._sent: dict[Place, _Unaccepted] = {}
-        self._unsent: deque[_Unaccepted] = deque()
+        self._sent: dict[Place, Receipt] = {}
+        self._unsent: deque[Receipt] = deque()
         self._bytes = 0
         self._pause: str | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         #: Held by whoever hands over reliable events: others stand in line behind it.
         self._line = asyncio.Lock()
+        #: How many hold it or stand in line.
+        self._in_line = 0
         self._taken = 0
         self._turn = 0
         self._error: VeenaError | None = None
@@ -88,49 +79,88 @@ class Outbox:
 
     # --- the application's side ---
 
-    async def publish(self, event: Event, reliable: bool, block: bool, before: Frame | None = None) -> EventId:
+    async def publish(self, event: Event, reliable: bool, block: bool, before: Frame | None = None) -> str:
         """Send an event, when there is room; its id. A reliable one is on its broker's disk then."""
-        if not reliable:
-            while (reason := self._why_not_now()) is not None:
-                await self._wait(reason, block)
-            event_id = self._send_best_effort(event, before)
-            if self._turn >= TURN_BYTES:
-                self._turn = 0
-                await asyncio.sleep(0)
-            return event_id
-        self._check_line(block)
-        async with self._line:
-            entry = await self._hand_over(event, block)
-        return await asyncio.shield(entry.future)
+        if reliable:
+            return await (await self.hand_over(event, block))
+        while (reason := self._why_not_now()) is not None:
+            await self._wait(reason, block)
+        event_id = self._send_best_effort(event, before)
+        if self._turn >= TURN_BYTES:
+            self._turn = 0
+            await asyncio.sleep(0)
+        return event_id
 
-    async def publish_many(self, events: Sequence[Event], reliable: bool, block: bool) -> list[EventId]:
+    async def publish_many(self, events: Sequence[Event], reliable: bool, block: bool) -> list[str]:
         """Send many events; their ids when all are sent, or accepted."""
-        if not reliable:
-            return [await self.publish(event, False, block) for event in events]
+        if reliable:
+            return await self._publish_many_reliable(events, block)
+        ids: list[str] = []
+        try:
+            while len(ids) < len(events):
+                while (reason := self._why_not_now()) is not None:
+                    await self._wait(reason, block)
+                self._send_some(events, ids)
+                await asyncio.sleep(0)
+        except VeenaError as error:
+            raise of_batch(error, len(ids), len(events), ids) from None
+        return ids
+
+    async def _publish_many_reliable(self, events: Sequence[Event], block: bool) -> list[str]:
         self._check_line(block)
-        async with self._line:
-            taken = [await self._hand_over(event, block) for event in events]
-        return [await asyncio.shield(each.future) for each in taken]
+        receipts: list[Receipt] = []
+        failed: VeenaError | None = None
+        self._in_line += 1
+        try:
+            async with self._line:
+                for event in events:
+                    check_event(event)
+                    while (reason := self._why_not_take(event)) is not None:
+                        await self._wait(reason, block)
+                    receipts.append(self._take(event, block))
+        except VeenaError as error:
+            failed = error
+        finally:
+            self._in_line -= 1
+        at = len(receipts)
+        for number, receipt in enumerate(receipts):
+            await receipt.wait()
+            if receipt.error is not None and (failed is None or at == len(receipts)):
+                failed, at = receipt.error, number
+        ids = [receipt.id for receipt in receipts]
+        if failed is not None:
+            raise of_batch(failed, at, len(events), ids) from None
+        return [each for each in ids if each is not None]
+
+    async def hand_over(self, event: Event, block: bool, owner: Owner | None = None) -> Receipt:
+        """Take a reliable event, in its turn and when there is room."""
+        if not self._in_line and self._why_not_take(check_event(event)) is None:
+            return self._take(event, block, owner)
+        self._check_line(block)
+        self._in_line += 1
+        try:
+            async with self._line:
+                while (reason := self._why_not_take(event)) is not None:
+                    await self._wait(reason, block)
+                return self._take(event, block, owner)
+        finally:
+            self._in_line -= 1
 
     def _check_line(self, block: bool) -> None:
-        if not block and self._line.locked():
+        if not block and self._in_line:
             raise _overloaded("others wait to publish before it")
 
-    async def _hand_over(self, event: Event, block: bool) -> _Unaccepted:
-        while (reason := self._why_not_take(event)) is not None:
-            await self._wait(reason, block)
-        return self._take(event, block)
-
-    def _take(self, event: Event, waits: bool) -> _Unaccepted:
+    def _take(self, event: Event, waits: bool, owner: Owner | None = None) -> Receipt:
         size = len(event.body) + len(event.xml or b"") + OVERHEAD
         self._taken += 1
-        entry = _Unaccepted(event, asyncio.get_running_loop().create_future(), size, waits, self._taken)
-        self._bytes += entry.size
+        receipt = Receipt(event, size, waits, self._taken, owner)
         if self._is_free:
-            self._send(entry)
+            self._send(receipt)
         else:
-            self._unsent.append(entry)
-        return entry
+            encode_fields(event)  # whoever publishes what is wrong hears so at once
+            self._unsent.append(receipt)
+        self._bytes += size
+        return receipt
 
     @property
     def _is_free(self) -> bool:
@@ -179,48 +209,67 @@ class Outbox:
         assert self._ids is not None
         return self._ids.next(time.time_ns())
 
-    def _send_best_effort(self, event: Event, before: Frame | None) -> EventId:
-        assert self._codec is not None and self._connection is not None
+    def _send_best_effort(self, event: Event, before: Frame | None) -> str:
+        assert self._frames is not None and self._connection is not None
         event_id = self._stamp()
-        frame = self._codec.frame(event, origin=self._origin, event_id=event_id)
-        self._turn += len(frame.tail)
+        frame = self._frames.encode(event, event_id.timestamp, event_id.sequence)
+        self._turn += len(frame)
         self.published += 1
         if before is not None:
             self._connection.write(encode(before, 0))
-        self._connection.write(self._codec.encode(frame, 0))
-        return event_id
+        self._connection.write(frame)
+        return str(event_id)
+
+    def _send_some(self, events: Sequence[Event], ids: list[str]) -> None:
+        """Write the events of which there are no ids yet, as many as one turn may take."""
+        assert self._frames is not None and self._connection is not None
+        make, stamp = self._frames.encode, self._stamp
+        frames: list[bytes] = []
+        size = 0
+        try:
+            for event in events[len(ids) : len(ids) + TURN_EVENTS]:
+                event_id = stamp()
+                frame = make(check_event(event), event_id.timestamp, event_id.sequence)
+                frames.append(frame)
+                ids.append(str(event_id))
+                size += len(frame)
+                if size >= TURN_BYTES:
+                    break
+        finally:  # what is before a wrong event is sent
+            self.published += len(frames)
+            if frames:
+                self._connection.write(b"".join(frames))
 
     def send_sample(self, event: Event, before: Frame) -> None:
         """An event that only shows what is meant."""
         self._send_best_effort(event, before)
 
-    def _send(self, entry: _Unaccepted) -> None:
-        assert self._codec is not None and self._connection is not None
-        event_id = entry.id = self._stamp()
-        try:
-            frame = self._codec.frame(
-                entry.event, reliable=True, origin=self._origin, original=entry.original, event_id=event_id
-            )
-        except VeenaError as error:  # such as one that is too large for this broker
-            self._settle(entry, error)
-            return
+    def _send(self, receipt: Receipt) -> None:
+        """Write an event that was taken; raise InvalidEvent for one that cannot be sent."""
+        assert self._frames is not None and self._connection is not None
+        event_id = self._stamp()
+        place = (event_id.timestamp, event_id.sequence)
+        frame = self._frames.encode(receipt.event, *place, True, receipt.original)
+        receipt.event_id = event_id
         self.published += 1
-        self._sent[event_id.timestamp, event_id.sequence] = entry
-        header = self._codec.header(
-            frame, 0, to_serve=0, served=0, ttl_ms=frame.ttl_ms, flags=frame.flags
-        )  # fmt: skip
-        self._connection.write(header, frame.tail)
+        self._sent[place] = receipt
+        self._connection.write(frame)
 
     def _send_unsent(self) -> None:
         while self._unsent and self._connection is not None and self._retry is None:
-            self._send(self._unsent.popleft())
+            receipt = self._unsent.popleft()
+            try:
+                self._send(receipt)
+            except VeenaError as error:  # such as one that is too large for this broker
+                self._settle(receipt, error)
 
     # --- the broker's side ---
 
     def attached(self, connection: Connection, welcome: ClientWelcome) -> None:
         """A broker has let this client in: repeat what is not accepted, then go on."""
-        self._codec = EventCodec(welcome.levels, welcome.fanout, welcome.max_frame)
-        self._origin = welcome.address
+        codec = EventCodec(welcome.levels, welcome.fanout, welcome.max_frame)
+        # Frames that say where the broker is can be handed on as they come.
+        self._frames = OutgoingFrames(codec, self._client_id, welcome.incarnation, welcome.address)
         self._ids = IdGenerator(self._client_id, welcome.incarnation)
         self._max_unaccepted = max(1, welcome.max_unaccepted)
         self._connection = connection
@@ -234,9 +283,9 @@ class Outbox:
         self._cancel_retry()
         sent, self._sent = list(self._sent.values()), {}
         for entry in sent:
-            if entry.original is None and entry.id is not None:
-                entry.original = (entry.id.incarnation, entry.id.timestamp, entry.id.sequence)
-            entry.id = None
+            if entry.original is None and entry.event_id is not None:
+                entry.original = (entry.event_id.incarnation, entry.event_id.timestamp, entry.event_id.sequence)
+            entry.event_id = None
         self._unsent = deque(sorted((*sent, *self._unsent), key=_number_of))
         self.repeated += len(sent)
 
@@ -260,7 +309,7 @@ class Outbox:
             self.denied += 1
             return False
         if why.is_passing and entry.waits:
-            entry.id = None
+            entry.event_id = None
             insort(self._unsent, entry, key=_number_of)
             if self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(RETRY_S, self._try_again)
@@ -298,19 +347,28 @@ class Outbox:
         self._unsent.clear()
         self.wake()
 
-    def _settle(self, entry: _Unaccepted, error: VeenaError | None) -> None:
+    def _settle(self, entry: Receipt, error: VeenaError | None) -> None:
         self._bytes -= entry.size
-        if entry.future.done():
-            return
-        if error is None:
-            assert entry.id is not None
-            entry.future.set_result(entry.id)
-        else:
-            entry.future.set_exception(error)
-            entry.future.exception()  # who waited may have gone
+        if not entry.is_done:
+            entry.settle(error)
 
 
-def _number_of(entry: _Unaccepted) -> int:
+def check_event(event: Event) -> Event:
+    if not isinstance(event, Event):
+        raise InvalidEvent(f"{event!r:.80} is a {type(event).__name__}: expected a veena.Event")
+    return event
+
+
+def of_batch(error: VeenaError, at: int, count: int, ids: Sequence[str | None]) -> VeenaError:
+    """The same error, of one event of many: which one, and which were published nevertheless."""
+    published = (*ids, *(None for _ in range(count - len(ids))))
+    done = sum(each is not None for each in published)
+    error.args = (f"event {at} of {count} ({done} were published, see `published` of this error): {error}",)
+    error.published = published
+    return error
+
+
+def _number_of(entry: Receipt) -> int:
     return entry.number
 
 

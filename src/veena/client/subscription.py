@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -31,6 +32,10 @@ HIGH_BYTES, LOW_BYTES = 16 << 20, 4 << 20
 MAX_EVENTS = 1 << 19
 #: Events that the application has and has not acknowledged yet.
 MAX_HELD = 4096
+
+
+#: Events of a batch, unless the application says otherwise.
+BATCH_EVENTS = 1_000
 
 
 class Serves(Protocol):
@@ -121,6 +126,11 @@ class Subscription:
         return self._is_closed
 
     @property
+    def is_over(self) -> bool:
+        """Whether it was closed on this side: iterating over it ends without an error."""
+        return self._is_closed and self._error is None
+
+    @property
     def is_active(self) -> bool:
         """Whether every broker in its scope that matters knows of it."""
         return self.state >= self.scope
@@ -139,30 +149,62 @@ class Subscription:
 
     async def next(self, timeout: float | None = None) -> Event:
         """The next event; raise TimedOut when none comes within so many seconds."""
+        await self._wait_event(timeout)
+        return self._take(1)[0]
+
+    async def _wait_event(self, timeout: float | None) -> None:
+        """Until one waits; raise TimedOut when none comes within so many seconds."""
         while not self._queue:
             self._check_open()
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
             try:
                 async with asyncio.timeout(timeout):
-                    await waiter
-            except BaseException as error:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
-                elif not waiter.cancelled():
-                    self._wake()  # it was woken and does not take the event: somebody else may
-                if isinstance(error, TimeoutError):
-                    raise TimedOut(f"no event for {self!r} within {timeout} seconds") from None
-                raise
-        return self._take()
+                    await self._arrival()
+            except TimeoutError:
+                raise TimedOut(f"no event for {self!r} within {timeout} seconds") from None
+
+    async def _arrival(self) -> None:
+        """Until something comes, or it is over."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif not waiter.cancelled():
+                self._wake()  # it was woken and does not take the event: somebody else may
+            raise
 
     def poll(self) -> Event | None:
         """An event that is there already, or None."""
-        return self._take() if self._queue else None
+        return self._take(1)[0] if self._queue else None
 
     def take(self, at_most: int = 1 << 20) -> list[Event]:
         """Everything that is there already."""
-        return [self._take() for _ in range(min(at_most, len(self._queue)))]
+        return self._take(at_most)
+
+    async def next_batch(self, max: int = BATCH_EVENTS, wait: float = 0.0, timeout: float | None = None) -> Batch:  # noqa: A002  # a plain name
+        """What is there, at least one event and at most `max`; raise TimedOut when none comes within `timeout` seconds.
+
+        Fewer than `max` are waited for up to `wait` seconds longer, so that batches grow.
+        """
+        if not 1 <= max <= HIGH_EVENTS:
+            raise LocalProtocolError(f"max {max}: expected 1 to {HIGH_EVENTS} events of one batch")
+        if wait < 0:
+            raise LocalProtocolError(f"wait {wait}: expected seconds, or 0 to take what is there")
+        await self._wait_event(timeout)
+        if wait and len(self._queue) < max:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    while len(self._queue) < max and not self._is_closed:
+                        await self._arrival()
+            if not self._queue:  # somebody else took it, or it comes again after a reconnection
+                return await self.next_batch(max, wait, timeout)
+        return Batch(self, self._take(max))
+
+    def batches(self, max: int = BATCH_EVENTS, wait: float = 0.0) -> Batches:  # noqa: A002  # a plain name
+        """For `async for batch in subscription.batches()`: lists of events, as `next_batch` gives them."""
+        return Batches(self, max, wait)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -171,7 +213,7 @@ class Subscription:
         try:
             return await self.next()
         except NotConnected:
-            if self._is_closed and self._error is None:
+            if self.is_over:
                 raise StopAsyncIteration from None
             raise
 
@@ -179,20 +221,21 @@ class Subscription:
         """With `ack="manual"`: the application is done with these events; they do not come again."""
         if not (self.durable or self.group) or self.ack_mode != "manual":
             raise LocalProtocolError(f"{self!r} needs no ack: only durable or shared ones with ack='manual' do")
-        ids = []
+        if any(event.event_id is None for event in events):
+            raise InvalidEvent("an event without an id was not received, and cannot be acknowledged")
+        ids: dict[EventId, None] = {}
         for event in events:
-            if event.event_id is None:
-                raise InvalidEvent("an event without an id was not received, and cannot be acknowledged")
-            ids.append(event.event_id)
+            assert event.event_id is not None
             publisher, incarnation, *place = event.event_id
             stream = (publisher, incarnation, lane(True, event.priority).number)
             known = self._held.pop(event.event_id, ((stream, (place[0], place[1])),))
             if self.memory is not None:
                 self.memory.remember(known)
-            for frame in [each for each in self._queue if each.id == event.event_id]:
-                self._queue.remove(frame)
-                self._bytes -= len(frame.tail)
-        self._client.acknowledge(self, ids)
+            ids[event.event_id] = None
+        if self._queue and (again := [frame for frame in self._queue if frame.id in ids]):
+            self._bytes -= sum(len(frame.tail) for frame in again)
+            self._queue = deque(frame for frame in self._queue if frame.id not in ids)
+        self._client.acknowledge(self, list(ids))
 
     async def close(self) -> None:
         """Receive no more. A durable subscription is kept for the next time."""
@@ -246,24 +289,32 @@ class Subscription:
         if self._is_closed:
             raise NotConnected(f"{self!r} is closed")
 
-    def _take(self) -> Event:
-        frame = self._queue.popleft()
-        self._bytes -= len(frame.tail)
-        if self._is_crowded and len(self._queue) <= LOW_EVENTS and self._bytes <= LOW_BYTES:
+    def _take(self, at_most: int) -> list[Event]:
+        """The first events that wait; the broker hears once of all that need no further word."""
+        queue = self._queue
+        frames = [queue.popleft() for _ in range(min(at_most, len(queue)))]
+        self._bytes -= sum(len(frame.tail) for frame in frames)
+        if self._is_crowded and len(queue) <= LOW_EVENTS and self._bytes <= LOW_BYTES:
             self._is_crowded = False
             self._client.crowded(self, False)
-        event = frame.event()
-        if (self.durable or self.group) and frame.reliable:
-            assert event.event_id is not None
+        events = [frame.event() for frame in frames]
+        if self.durable or self.group:
             if self.ack_mode == "auto":
-                self._client.acknowledge(self, (event.event_id,))
+                self._client.acknowledge(self, [frame.id for frame in frames if frame.reliable])
             else:
-                event_id = event.event_id
-                if event_id in self._held and not event.redelivered:  # it came by way of another broker
-                    event = replace(event, redelivered=True)
-                self._held[event_id] = ids_of(frame)
-                if len(self._held) > MAX_HELD:
-                    del self._held[next(iter(self._held))]
+                return [self._hold(frame, event) for frame, event in zip(frames, events, strict=True)]
+        return events
+
+    def _hold(self, frame: EventFrame, event: Event) -> Event:
+        """Remember an event until the application acknowledges it."""
+        if not frame.reliable:
+            return event
+        event_id = frame.id
+        if event_id in self._held and not event.redelivered:  # it came by way of another broker
+            event = replace(event, redelivered=True)
+        self._held[event_id] = ids_of(frame)
+        if len(self._held) > MAX_HELD:
+            del self._held[next(iter(self._held))]
         return event
 
     # --- the client's side ---
@@ -347,3 +398,34 @@ class Subscription:
     def queued(self) -> Sequence[EventFrame]:
         """What has come and was not taken yet."""
         return self._queue
+
+
+class Batch(list[Event]):
+    """Events of one subscription that were taken together."""
+
+    def __init__(self, subscription: Subscription, events: Sequence[Event]) -> None:
+        super().__init__(events)
+        self._subscription = subscription
+
+    async def ack(self) -> None:
+        """With `ack="manual"`: the application is done with all of them."""
+        await self._subscription.ack(*self)
+
+
+class Batches:
+    """The batches of a subscription until it is over: `async for batch in subscription.batches()`."""
+
+    def __init__(self, subscription: Subscription, at_most: int, wait: float) -> None:
+        self._subscription = subscription
+        self._at_most, self._wait = at_most, wait
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> Batch:
+        try:
+            return await self._subscription.next_batch(self._at_most, self._wait)
+        except NotConnected:
+            if self._subscription.is_over:
+                raise StopAsyncIteration from None
+            raise

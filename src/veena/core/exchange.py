@@ -21,7 +21,7 @@ from veena.core.links.early import MAX_WORK, ORDERED, EarlyFrames, work_of
 from veena.core.links.link import Link
 from veena.core.membership.redial import ContactBook
 from veena.core.schedule import Schedule
-from veena.core.signing import Statements
+from veena.core.signing import StatementSigner
 from veena.core.topology.connection import check_record
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.topology.next_hops import Hops
@@ -56,7 +56,7 @@ class Exchange:
         self._links, self._by_connection = links
         self._schedule = schedule
         self._refuse = refuse
-        self.statements = Statements(host, settings, profiles, self._table, links[1], signing, grant, effects)
+        self.statements = StatementSigner(host, settings, profiles, self._table, links[1], signing, grant, effects)
         self._early = EarlyFrames()
         #: Records that came, and that were passed on.
         self.records = self.news = 0

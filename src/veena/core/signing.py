@@ -25,18 +25,7 @@ from veena.core.links.link import Link
 from veena.core.topology.connection import with_cost
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.trust.proof_store import ProofStore, cost_of
-from veena.core.trust.signatures import (
-    HIGH,
-    LOW,
-    SIGNED_LEVEL,
-    claim_statement,
-    coarsest,
-    digest_statement,
-    end_statement,
-    folding_hash,
-    state_hash,
-    withdrawal_statement,
-)
+from veena.core.trust.signatures import HIGH, LOW, SIGNED_LEVEL, Statements, folding_hash, state_hash
 from veena.core.vetting import CREDENTIAL_CHECKS, NO_PROOFS, Vetting
 from veena.core.wire.control import ConnectionRecord, Connections, Frame
 from veena.core.wire.interest import Claim, Digest, Have, Interest
@@ -62,7 +51,7 @@ class SignatureStatistics:
     refused: int = 0
 
 
-class Statements:
+class StatementSigner:
     """One a broker; without `signing` it lets everything through as it is."""
 
     def __init__(
@@ -76,12 +65,15 @@ class Statements:
         grant: bytes,
         effects: list[Effect],
     ) -> None:
-        self._host, self._levels, self._network = host, len(host), settings.network
+        self._host = host
+        self._statements = Statements(settings.network, len(host))
         self._profiles, self._table, self._links = profiles, table, by_connection
         self._signing, self._grant = signing, grant
         self.store = ProofStore()
         self._vetting = (
-            None if signing is None else Vetting(host, settings, profiles, table, self.store, signing.verifier, effects)
+            None
+            if signing is None
+            else Vetting(host, self._statements, profiles, table, self.store, signing.verifier, effects)
         )
         #: What the host shows with what it signs.
         self._own: bytes | None = None
@@ -247,9 +239,7 @@ class Statements:
             return known
         hashes = tuple(b"".join(folding_hash(each.data) for each in foldings(part)) for part in digest.parts)
         scopes = [part.scope for part in digest.parts]
-        signature = self._signature(
-            digest_statement(self._network, self._host, digest.unit, digest.version, scopes, hashes)
-        )
+        signature = self._signature(self._statements.digest(self._host, digest.unit, digest.version, scopes, hashes))
         if signature is None:
             return None
         proof = DigestProof(digest.unit, digest.version, hashes, signature)
@@ -257,7 +247,7 @@ class Statements:
         return proof
 
     def _claim_proof(self, claim: Claim) -> ClaimProof | None:
-        if self._levels - len(claim.who) < SIGNED_LEVEL:
+        if self._statements.levels - len(claim.who) < SIGNED_LEVEL:
             return None
         claims = self._profiles.claims
         record, known = claims.record(claim.who, claim.teller), self.store.claim(claim.who, claim.teller, claim.serial)
@@ -268,7 +258,7 @@ class Statements:
         if claim.teller != self._host or record is None or record.serial != claim.serial:
             return None
         state = state_hash(record.marks)
-        signature = self._signature(claim_statement(self._network, claim, state))
+        signature = self._signature(self._statements.claim(claim, state))
         if signature is None:
             return None
         proof = ClaimProof(claim.who, claim.teller, claim.serial, state, signature)
@@ -285,13 +275,15 @@ class Statements:
             end = LOW if self._host < link.neighbour else HIGH
             cost = cost_of(record, end)
             if cost == link.cost and kept.of(end, cost) is None:
-                made = self._signatures(end_statement(self._network, self._host, record, end))
+                made = self._signatures(self._statements.end(self._host, record, end))
                 low, high = (made, ()) if end == LOW else ((), made)
                 self.store.keep_connection(record, ConnectionProof(copy.id, low, high), record)
         if not record.up and kept.down is None and self._table.has_withdrawn(copy.id):
-            size = self._levels - record.level
-            assert self._host[:size] in coarsest(record, self._levels), "nobody withdraws what is no end of its units"
-            made = self._signatures(withdrawal_statement(self._network, self._host, record))
+            size = self._statements.levels - record.level
+            assert self._host[:size] in self._statements.coarsest(record), (
+                "nobody withdraws what is no end of its units"
+            )
+            made = self._signatures(self._statements.withdrawal(self._host, record))
             self.store.keep_connection(record, ConnectionProof(copy.id, down=made), record)
         return self.store.connection(copy.id).proof(copy)
 

@@ -23,26 +23,15 @@ from dataclasses import dataclass
 
 from veena.address import Address, Unit, format_address
 from veena.core.boundary.inputs_effects import Effect, StatementRefused
-from veena.core.boundary.settings import SECOND_NS, Settings
-from veena.core.boundary.signing import Fault, Verifier
+from veena.core.boundary.settings import SECOND_NS
+from veena.core.boundary.signing import Fault, FaultCode, Verifier
 from veena.core.interest.digest import DIGEST_LEVEL
 from veena.core.interest.receipts import Record
 from veena.core.interest.service import Profiles
 from veena.core.links.link import Link
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.trust.proof_store import ProofStore, cost_of
-from veena.core.trust.signatures import (
-    HIGH,
-    LOW,
-    SIGNED_LEVEL,
-    claim_statement,
-    coarsest,
-    digest_statement,
-    end_statement,
-    folding_hash,
-    state_hash,
-    withdrawal_statement,
-)
+from veena.core.trust.signatures import HIGH, LOW, SIGNED_LEVEL, Statements, folding_hash, state_hash
 from veena.core.wire.control import ConnectionRecord, Connections, Cost, Frame
 from veena.core.wire.interest import Claim, Digest, Have, Interest
 from veena.core.wire.signatures import HASH_BYTES, ConnectionProof, Credentials, DigestProof, Proofs, Signature
@@ -68,14 +57,14 @@ class Vetting:
     def __init__(
         self,
         host: Address,
-        settings: Settings,
+        statements: Statements,
         profiles: Profiles,
         table: ConnectionTable,
         store: ProofStore,
         verifier: Verifier,
         effects: list[Effect],
     ) -> None:
-        self._host, self._levels, self._network = host, len(host), settings.network
+        self._host, self._statements = host, statements
         self._profiles, self._table, self._store = profiles, table, store
         self._verifier = verifier
         self._effects = effects
@@ -151,17 +140,23 @@ class Vetting:
 
     def _fault_of_digest(self, link: Link, digest: Digest, proof: DigestProof, now_ns: int) -> Fault | None:
         signer, scopes = proof.signature.signer, [part.scope for part in digest.parts]
-        if len(digest.unit) > self._levels - DIGEST_LEVEL:
+        if len(digest.unit) > self._statements.levels - DIGEST_LEVEL:
             return None  # no digest at all: who takes it in says so
         if signer != digest.version[1] or signer[: len(digest.unit)] != digest.unit:
-            return Fault(f"{format_address(signer)} has signed it, who did not tell it", is_plain=True)
+            return Fault(
+                FaultCode.FORGED, f"{format_address(signer)} has signed it, who did not tell it", is_plain=True
+            )
         if len(proof.foldings) != len(scopes):
-            return Fault(f"it has {len(scopes)} parts, and {len(proof.foldings)} are signed", is_plain=True)
+            return Fault(
+                FaultCode.FORGED, f"it has {len(scopes)} parts, and {len(proof.foldings)} are signed", is_plain=True
+            )
         for part, hashes in zip(digest.parts, proof.foldings, strict=True):
             at = hashes.find(folding_hash(part.data))
             if at < 0 or at % HASH_BYTES:
-                return Fault("it is not what its speaker has signed, nor a folding of that", is_plain=True)
-        statement = digest_statement(self._network, signer, digest.unit, digest.version, scopes, proof.foldings)
+                return Fault(
+                    FaultCode.FORGED, "it is not what its speaker has signed, nor a folding of that", is_plain=True
+                )
+        statement = self._statements.digest(signer, digest.unit, digest.version, scopes, proof.foldings)
         return self._verify(link, proof.signature, statement, now_ns)
 
     def _enter_claims(self, link: Link, frame: Have, proofs: Proofs, now_ns: int) -> tuple[Have, Proofs]:
@@ -179,9 +174,11 @@ class Vetting:
             if proof is None:
                 raise NotSigned(f"{what} has no signature: its teller signs it")
             if proof.signature.signer != claim.teller or claim.teller[: len(claim.who)] != claim.who:
-                fault: Fault | None = Fault(f"{format_address(proof.signature.signer)} has signed it", is_plain=True)
+                fault: Fault | None = Fault(
+                    FaultCode.FORGED, f"{format_address(proof.signature.signer)} has signed it", is_plain=True
+                )
             else:
-                statement = claim_statement(self._network, claim, proof.state)
+                statement = self._statements.claim(claim, proof.state)
                 fault = self._verify(link, proof.signature, statement, now_ns)
             if fault is None:
                 before = after.get(key) or claims.record(*key)
@@ -191,7 +188,9 @@ class Vetting:
                     found.append(claim)
                     continue
                 is_all = claim.complete and (before is None or claim.serial > before.serial)
-                fault = Fault("it was altered, or follows others that are not known here", is_plain=is_all)
+                fault = Fault(
+                    FaultCode.INCOMPLETE, "it was altered, or follows others that are not known here", is_plain=is_all
+                )
                 link.ask_again(now_ns)
             self._refuse(link, what, fault, now_ns)
         return Have(tuple(found)), proofs
@@ -215,9 +214,11 @@ class Vetting:
     ) -> tuple[ConnectionRecord, ConnectionProof] | None:
         """A copy with nothing in it that is not signed, or known; None for one that does not count."""
         known = self._table.record(record.id)
-        what = f"connection {record.id:x} of {' and '.join(map(format_address, coarsest(record, self._levels)))}"
-        if known is not None and coarsest(known, self._levels) != coarsest(record, self._levels):
-            self._refuse(link, what, Fault("its id is that of another connection", is_plain=False), now_ns)
+        what = f"connection {record.id:x} of {' and '.join(map(format_address, self._statements.coarsest(record)))}"
+        if known is not None and self._statements.coarsest(known) != self._statements.coarsest(record):
+            self._refuse(
+                link, what, Fault(FaultCode.INCOMPLETE, "its id is that of another connection", is_plain=False), now_ns
+            )
             return None
         costs: list[Cost] = [record.low_cost, record.high_cost]
         kept: list[tuple[Signature, ...]] = [(), ()]
@@ -258,30 +259,34 @@ class Vetting:
     ) -> Fault | None:
         unit = record.high if end else record.low
         if not signatures:
-            return Fault(f"it has no signature of its end in {format_address(unit)}", is_plain=True)
+            return Fault(FaultCode.UNSIGNED, f"it has no signature of its end in {format_address(unit)}", is_plain=True)
         (signature,) = signatures
         if signature.signer[: len(unit)] != unit:
             reason = f"{format_address(signature.signer)} has signed for {format_address(unit)}, and is outside"
-            return Fault(reason, is_plain=True)
-        return self._verify(link, signature, end_statement(self._network, signature.signer, record, end), now_ns)
+            return Fault(FaultCode.ELSEWHERE, reason, is_plain=True)
+        return self._verify(link, signature, self._statements.end(signature.signer, record, end), now_ns)
 
     def _fault_of_withdrawal(
         self, link: Link, record: ConnectionRecord, signatures: tuple[Signature, ...], now_ns: int
     ) -> Fault | None:
         if not signatures:
-            return Fault("nobody has signed that it is over", is_plain=True)
-        (signature,), size = signatures, self._levels - record.level
-        if signature.signer[:size] not in coarsest(record, self._levels):
-            return Fault(f"{format_address(signature.signer)} withdrew it, and is at neither end", is_plain=True)
-        return self._verify(link, signature, withdrawal_statement(self._network, signature.signer, record), now_ns)
+            return Fault(FaultCode.UNSIGNED, "nobody has signed that it is over", is_plain=True)
+        (signature,), size = signatures, self._statements.levels - record.level
+        if signature.signer[:size] not in self._statements.coarsest(record):
+            return Fault(
+                FaultCode.ELSEWHERE,
+                f"{format_address(signature.signer)} withdrew it, and is at neither end",
+                is_plain=True,
+            )
+        return self._verify(link, signature, self._statements.withdrawal(signature.signer, record), now_ns)
 
     def _verify(self, link: Link, signature: Signature, statement: bytes, now_ns: int) -> Fault | None:
-        if len(signature.signer) != self._levels:
-            return Fault(f"{format_address(signature.signer)} is no broker's address", is_plain=True)
+        if len(signature.signer) != self._statements.levels:
+            return Fault(FaultCode.FORGED, f"{format_address(signature.signer)} is no broker's address", is_plain=True)
         credential = self._store.credential(signature.credential)
         if credential is None:
             link.ask_again(now_ns)
-            return Fault("the credential of its signer has not come", is_plain=False)
+            return Fault(FaultCode.INCOMPLETE, "the credential of its signer has not come", is_plain=False)
         self._spend(link, 1)
         self.checked += 1
         wall_ns = self._profiles.epochs.wall_ns(now_ns)
@@ -296,4 +301,4 @@ class Vetting:
         self.refused += 1
         if now_ns >= self._refused_ns.get(link.number, -SECOND_NS) + SECOND_NS:
             self._refused_ns[link.number] = now_ns
-            self._effects.append(StatementRefused(link.number, reason))
+            self._effects.append(StatementRefused(link.number, fault.code, reason))

@@ -10,10 +10,12 @@ from veena.core.boundary.inputs_effects import ClockSet
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.broker import Broker
 from veena.core.interest.constraint import make_want
-from veena.core.links.early import MAX_WORK, EarlyFrames, work_of
+from veena.core.links.early import MAX_EARLY, MAX_EARLY_BYTES, MAX_WORK, EarlyFrames, work_of
 from veena.core.trust.epochs import AHEAD_NS
+from veena.core.wire.codec import encode
 from veena.core.wire.control import Goodbye
-from veena.core.wire.interest import MAX_ROWS, Interest, Row
+from veena.core.wire.interest import MAX_DIGEST_BYTES, MAX_DIGESTS, MAX_ROWS, Digest, DigestPart, Interest, Row
+from veena.errors import ClockDiffers
 
 LIAR: Address = (0, 0, 0, 1)
 #: What the wall clock shows when the core's shows 0.
@@ -93,3 +95,18 @@ def test_links_take_turns() -> None:
         assert sum(work_of(frame) for frame in early.take(link, MAX_WORK, 0)) == MAX_WORK + 1
         early.check()
     assert turns == [1, 2, 1, 2]
+
+
+def test_the_bytes_that_wait_are_bounded_as_their_number_is() -> None:
+    """Frames of the longest digests wait until they are 8 MiB, and small ones until they are 256."""
+    part = DigestPart(3, True, b"\xff\x0f" * (MAX_DIGEST_BYTES // 2))
+    long = Interest((), tuple(Digest((0, 1), (number, LIAR, number), (part,)) for number in range(MAX_DIGESTS)))
+    short = Interest(())
+    for frame, most in ((long, MAX_EARLY_BYTES // len(encode(long, 0))), (short, MAX_EARLY)):
+        early = EarlyFrames()
+        for _ in range(most):
+            early.hold(1, frame, 0)
+        early.check()
+        with pytest.raises(ClockDiffers, match=f"{most} frames of"):
+            early.hold(1, frame)
+        assert len(list(early.take(1, 1 << 30, 0))) == most

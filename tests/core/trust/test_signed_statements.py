@@ -12,14 +12,7 @@ from veena.address import Address
 from veena.core.boundary.inputs_effects import Granted
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.interest.digest import MAX_ATOMS, fitted, foldings, make_part
-from veena.core.trust.signatures import (
-    claim_statement,
-    digest_statement,
-    end_statement,
-    folding_hash,
-    state_hash,
-    withdrawal_statement,
-)
+from veena.core.trust.signatures import Statements, folding_hash, state_hash
 from veena.core.vetting import PURSE
 from veena.core.wire.control import ConnectionRecord, Connections, Frame
 from veena.core.wire.interest import Claim, Digest, DigestPart, Have, Interest, Mark
@@ -122,8 +115,8 @@ class Forger:
 
     def __init__(self, found: Stage, contact: str, address: Address = LIARS) -> None:
         self.liar = Liar(found, contact, address)
-        self.ring, self.network = ring(found), found.world.settings.network
-        self.address = address
+        self.ring, self.address = ring(found), address
+        self.statements = Statements(found.world.settings.network, len(address))
         self.credential = Credential(self.ring.public_key(address), b"")
 
     def signature(self, statement: bytes, signer: Address | None = None) -> Signature:
@@ -134,7 +127,7 @@ class Forger:
         frame = self.liar.wants_no_digest(VICTIM)
         (digest,) = frame.digests
         who = signer or self.address
-        made = self.signature(digest_statement(self.network, who, VICTIM, digest.version, (), ()), who)
+        made = self.signature(self.statements.digest(who, VICTIM, digest.version, (), ()), who)
         proofs = Proofs(digests=(DigestProof(VICTIM, digest.version, (), made),))
         return (Credentials((self.credential,)), *([proofs] if is_signed else []), frame)
 
@@ -143,7 +136,7 @@ class Forger:
         teller = (*VICTIM, 0, 0)
         claim = Claim(VICTIM, teller, self.liar.version(teller)[2], 0, True, True, True, ())
         who = signer or self.address
-        made = self.signature(claim_statement(self.network, claim, state_hash({})), who)
+        made = self.signature(self.statements.claim(claim, state_hash({})), who)
         proof = ClaimProof(VICTIM, teller, claim.serial, state_hash({}), made)
         return Credentials((self.credential,)), Proofs(claims=(proof,)), Have((claim,))
 
@@ -151,8 +144,8 @@ class Forger:
         """The victim has a link to the liar's unit; or a link of its own is over."""
         record = of or ConnectionRecord(99, 2, VICTIM, self.address[:2], up, (0, 0), (0, 0))
         record = replace_up(record, up)
-        ends = [self.signature(end_statement(self.network, self.address, record, end)) for end in (0, 1)]
-        down = () if up else (self.signature(withdrawal_statement(self.network, self.address, record)),)
+        ends = [self.signature(self.statements.end(self.address, record, end)) for end in (0, 1)]
+        down = () if up else (self.signature(self.statements.withdrawal(self.address, record)),)
         proofs = Proofs(connections=(ConnectionProof(record.id, (ends[0],), (ends[1],), down),))
         return Credentials((self.credential,)), proofs, Connections((record,), False)
 
@@ -241,7 +234,7 @@ def test_an_altered_claim_is_dropped_and_asked_for_again() -> None:
     found.wait(100 * MILLISECOND_NS)
     claim = Claim(VICTIM, teller, record.serial + 1, 0, True, False, False, (Mark((0, 1), (1, (0, 1, 0, 0), 1)),))
     state = state_hash({})
-    made = ring(found).sign(teller, claim_statement(forger.network, claim, state))
+    made = ring(found).sign(teller, forger.statements.claim(claim, state))
     own = Credential(ring(found).public_key(teller), b"")
     proof = ClaimProof(VICTIM, teller, claim.serial, state, Signature(teller, own.hash(), made))
     forger.liar.say(Credentials((own,)), Proofs(claims=(proof,)), Have((claim,)))
@@ -271,7 +264,7 @@ def test_a_flood_of_signatures_waits_and_others_do_not() -> None:
     version = forger.liar.version(LIARS, 0)
     for number in range(3 * PURSE):
         told = (version[0], LIARS, version[2] + number)
-        made = forger.signature(digest_statement(forger.network, LIARS, own, told, (), ()))
+        made = forger.signature(forger.statements.digest(LIARS, own, told, (), ()))
         proofs = Proofs(digests=(DigestProof(own, told, (), made),))
         forger.liar.say(Credentials((forger.credential,)), proofs, Interest((), (Digest(own, told, ()),)))
         if number == PURSE // 2:

@@ -46,6 +46,24 @@ def test_the_defaults_run_on_loopback() -> None:
     assert config.settings().network == "veena"
 
 
+def test_a_key_with_thousands_of_parts_is_refused_before_it_is_read() -> None:
+    """`tomllib` alone takes half a minute for one such key."""
+    for text in (
+        "a" + ".b" * 50_000 + " = 1",
+        "[broker]\n[" + "a. " * 50_000 + "b]",
+        "[x]\ny = {a" + ".'b'" * 9999 + " = 1}",
+    ):
+        (found,) = faults(text)
+        assert found.startswith(f"b.toml: line {1 + text.count(chr(10))}: is no TOML: A key has more than 64 parts")
+    assert faults(f'[broker]\nnam = "{"." * 100}"  # {"." * 100}') != []
+
+
+def test_of_thousands_of_faults_a_hundred_are_told() -> None:
+    found = faults("[broker]\n" + "\n".join(f"key{number} = 1" for number in range(20_000)))
+    assert found[0].startswith("b.toml: line 2, [broker] key0: is unknown")
+    assert len(found) == 101 and "more than 100 faults" in found[-1]
+
+
 def test_every_fault_is_named_with_its_line() -> None:
     found = faults(FAULTY)
     starts = [

@@ -146,8 +146,8 @@ def test_what_was_overtaken_before_the_client_moved_is_not_taken_for_had() -> No
     (durable,) = durables.here.values()
     zero, one = stage.frames[other]
     assert durable.live.is_below_floor(*ids_of(zero)[0])
-    assert durables.keep(one, [durable.session], stage.world.now_ns) == [], "had at X"
-    assert durables.keep(zero.late_copy(), [durable.session], stage.world.now_ns) == [(reader.session, 1)]
+    assert durables.intake.keep(one, [durable.session], stage.world.now_ns) == [], "had at X"
+    assert durables.intake.keep(zero.late_copy(), [durable.session], stage.world.now_ns) == [(reader.session, 1)]
     assert list(durable.last.items()) == [ids_of(one)[0]], "the next home begins where this one was, not at a late one"
 
 

@@ -11,7 +11,8 @@ from tests.sim.clients.test_durable import publish, two_sites
 from veena.core.boundary.explain import Denied as WasDenied
 from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientDown, ClientRefused, Subscribe, Unsubscribe
 from veena.core.boundary.settings import SECOND_NS, Settings
-from veena.core.durable.groups import JOIN_NS, ROOM
+from veena.core.durable.group_turns import ROOM
+from veena.core.durable.groups import JOIN_NS
 from veena.core.publishing.log import DEAD_LETTERS
 from veena.matching.base.engine import Constraint
 from veena.runtime.networks.file import make_network

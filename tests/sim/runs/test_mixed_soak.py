@@ -113,7 +113,7 @@ def test_an_event_for_two_members_is_caught(monkeypatch: pytest.MonkeyPatch) -> 
     give = Shared._give
 
     def both(shared: Shared, group: object, member: object, frame: EventFrame, now_ns: int) -> None:
-        for each in list(group.members):  # type: ignore[attr-defined]
+        for each in list(group.turns.members):  # type: ignore[attr-defined]
             give(shared, group, each, frame, now_ns)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Shared, "_give", both)
@@ -124,8 +124,8 @@ def test_what_a_lost_member_had_and_nobody_gets_is_caught(monkeypatch: pytest.Mo
     part = Shared._part
 
     def forgets(shared: Shared, group: object, member: object, now_ns: int) -> None:
-        if member in group.members:  # type: ignore[attr-defined]
-            group.members[member].given.clear()  # type: ignore[attr-defined]
+        if member in group.turns.members:  # type: ignore[attr-defined]
+            group.turns.members[member].given.clear()  # type: ignore[attr-defined]
         part(shared, group, member, now_ns)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Shared, "_part", forgets)

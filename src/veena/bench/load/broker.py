@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from veena.bench.load.client import Attached, load
+from veena.bench.load.content import BODY
 from veena.bench.load.generator import percentile
+from veena.bench.load.processors import starting_on
 
 HOST = "127.0.0.1"
 #: Deliveries under way in a closed loop: best effort, and reliable (a broker waits for the disk in between).
 WINDOW = 20_000
 RELIABLE_WINDOW = 2_000
-BODY = 100
 #: Clients that hold the subscriptions whose memory is measured: one may have 65,536.
 HOLDERS = 4
 
@@ -63,12 +64,13 @@ class Result:
 class RunningBroker:
     """A broker with its defaults, on a free port, until the end of the block."""
 
-    def __init__(self, data: Path | None = None) -> None:
+    def __init__(self, data: Path | None = None, processor: int | None = None) -> None:
         command = [sys.executable, "-m", "veena.cli", "broker", "run", "--json", "--listen", f"veena://{HOST}:0"]
         command += ["--until-stdin-closes"] + ([] if data is None else ["--data", str(data)])
-        self._process = subprocess.Popen(  # noqa: S603  # this interpreter, and nothing from outside
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        with starting_on(processor):
+            self._process = subprocess.Popen(  # noqa: S603  # this interpreter, and nothing from outside
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
         self.pid = self._process.pid
         self.port = 0
 
@@ -121,7 +123,7 @@ def closed_loop(port: int, receivers: int, seconds: float, reliable: bool = Fals
     found = load(HOST, port, receivers, BODY, reliable)
     try:
         window = RELIABLE_WINDOW if reliable else max(WINDOW, 2 * receivers)
-        rate = found.closed_loop(seconds, window, warm=max(20, 2000 // receivers))
+        rate = found.closed_loop(seconds, window, max(20, 2000 // receivers), deliveries=window)
     finally:
         found.close()
     return rate.per_second, found.delivered
@@ -142,7 +144,7 @@ def bytes_per_subscription(broker: RunningBroker, count: int) -> float:
     before = memory_mib(broker.pid)
     share = count // HOLDERS
     for number, holder in enumerate(holders):
-        holder.ask([f"sensors.{number}.{topic}" for topic in range(share)])
+        holder.ask([("topic", f"sensors.{number}.{topic}") for topic in range(share)])
     for holder in holders:
         holder.wait_active()
     after = memory_mib(broker.pid)

@@ -6,11 +6,14 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
 
-from veena.bench.load.generator import Load, Receiver, numbered
+from veena.bench.load.content import TOPIC, Row, Want
+from veena.bench.load.generator import NUMBER, Load, Make, Receiver, body, everything, numbered
 from veena.core.wire.client import (
     MAX_CLIENT_HEARTBEAT_MS,
     AskSubscribe,
@@ -22,7 +25,7 @@ from veena.core.wire.client import (
 from veena.core.wire.codec import Decoder, encode
 from veena.core.wire.control import Frame
 from veena.core.wire.event import EventCodec, EventFrame
-from veena.core.wire.header import EVENT, HEADER, HEADER_SIZE, VERSION, VERSION_LOW
+from veena.core.wire.header import VERSION, VERSION_LOW
 from veena.event import Event, EventId
 
 PATIENCE_S = 30.0
@@ -51,9 +54,9 @@ class Attached:
     def say(self, *frames: Frame) -> None:
         self.socket.sendall(b"".join(encode(frame, 0) for frame in frames))
 
-    def wait(self, kind: type[T]) -> T:
+    def wait(self, kind: type[T], patience_s: float = PATIENCE_S) -> T:
         """The next frame of this kind."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
             while self._frames:
                 frame = self._frames.popleft()
@@ -61,8 +64,9 @@ class Attached:
                     return frame
                 if isinstance(frame, TellRefused):
                     raise RuntimeError(f"{self.client_id}: {frame.reason}")
-            self._read()
-        raise RuntimeError(f"{self.client_id}: no {kind.__name__} came")
+            if select.select((self.socket,), (), (), max(0.0, deadline - time.monotonic()))[0]:
+                self._read()
+        raise RuntimeError(f"{self.client_id}: no {kind.__name__} came within {patience_s:.0f} seconds")
 
     def _read(self) -> None:
         data = self.socket.recv(65536)
@@ -72,40 +76,76 @@ class Attached:
 
     def subscribe(self, topics: list[str], first: int = 1) -> None:
         """Want these topics, and wait until everybody knows of all of them."""
-        self.ask(topics, first)
+        self.ask([("topic", topic) for topic in topics], first)
         self.wait_active()
 
-    def ask(self, topics: list[str], first: int = 1) -> None:
-        """Want these topics."""
-        self._waiting.update(range(first, first + len(topics)))
-        for at in range(0, len(topics), BATCH):
-            batch = enumerate(topics[at : at + BATCH], first + at)
-            self.say(*(AskSubscribe(number, "topic", msgspec.msgpack.encode(topic)) for number, topic in batch))
+    def ask(self, wants: Sequence[Want], first: int = 1) -> None:
+        """Want these."""
+        self._waiting.update(range(first, first + len(wants)))
+        for at in range(0, len(wants), BATCH):
+            batch = enumerate(wants[at : at + BATCH], first + at)
+            self.say(*(AskSubscribe(number, kind, msgspec.msgpack.encode(want)) for number, (kind, want) in batch))
             while select.select((self.socket,), (), (), 0)[0]:
                 self._read()
 
-    def wait_active(self) -> None:
+    def wait_active(self, patience_s: float = PATIENCE_S) -> None:
         """Until everybody knows of all that was asked for."""
         while self._waiting:
-            told = self.wait(TellActive)
+            told = self.wait(TellActive, patience_s)
             if told.level == self.welcome.levels:
                 self._waiting.discard(told.subscription)
 
-    def template(self, topic: str, size: int, reliable: bool) -> bytes:
-        """An event with so long a body."""
-        event = Event(topic=topic, body=bytes(size), event_id=EventId(self.client_id, self.welcome.incarnation, 1, 0))
-        return self.codec.encode_event(event, 0, reliable=reliable, origin=self.welcome.address)
+    @property
+    def waiting(self) -> int:
+        """Subscriptions that somebody does not know of yet."""
+        return len(self._waiting)
+
+    def encoded(self, events: Sequence[Event], reliable: bool) -> list[bytes]:
+        """Events as frames of this client."""
+        event_id = EventId(self.client_id, self.welcome.incarnation, 1, 0)
+        return [
+            self.codec.encode_event(
+                replace(event, event_id=event_id), 0, reliable=reliable, origin=self.welcome.address
+            )
+            for event in events
+        ]
+
+    def make(self, events: Sequence[Event], reliable: bool) -> Make:
+        """What sends these in turn."""
+        pool = self.encoded(events, reliable)
+        return numbered(pool, len(pool[0]) - NUMBER.itemsize, SEQUENCE_AT)
 
 
-def _before_events(data: bytes) -> int:
-    """How many bytes of other frames come before the first event; -1 while that cannot be said."""
-    offset = 0
-    while len(data) - offset >= HEADER_SIZE:
-        length, _, kind, _, _ = HEADER.unpack_from(data, offset)
-        if kind == EVENT:
-            return offset
-        offset += length
-    return -1
+class Crowd:
+    """The clients of a row, attached and subscribed to a broker; its loads follow one another."""
+
+    def __init__(self, host: str, port: int, row: Row, patience_s: float = PATIENCE_S) -> None:
+        self._host, self._port, self._row = host, port, row
+        self._clients: list[Attached] = []
+        self.receivers: list[Receiver] = []
+        try:
+            for number, wants in enumerate(row.wants):
+                client = Attached(host, port, f"reader-{number}")
+                self._clients.append(client)
+                client.ask(wants)
+            deadline = time.monotonic() + patience_s
+            for number, client in enumerate(self._clients):
+                client.wait_active(max(0.0, deadline - time.monotonic()))
+                self.receivers.append(Receiver(client.socket, row.due(number), len(row.events)))
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, reliable: bool) -> Load:
+        """One more publisher, whose first message is everybody's next."""
+        publisher = Attached(self._host, self._port, f"publisher-{'reliable' if reliable else 'best'}")
+        for receiver in self.receivers:
+            receiver.renew()
+        return Load(publisher.socket, publisher.make(self._row.events, reliable), self.receivers)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.socket.close()
 
 
 def load(
@@ -114,21 +154,15 @@ def load(
     receivers: int,
     size: int = 100,
     reliable: bool = False,
-    topic: str = "bench",
+    topic: str = TOPIC,
     receiving: int | None = None,
 ) -> Load:
     """A publisher and so many receivers of one topic, attached and subscribed; `receiving` is their broker's port."""
     readers = [Attached(host, receiving or port, f"reader-{number}") for number in range(receivers)]
     for reader in readers:
-        reader.ask([topic])
+        reader.ask([("topic", topic)])
     for reader in readers:
         reader.wait_active()
     publisher = Attached(host, port, "publisher")
-    template = publisher.template(topic, size, reliable)
-    at = len(template) - size
-    assert at > HEADER_SIZE
-    return Load(
-        publisher.socket,
-        numbered(template, at, SEQUENCE_AT),
-        [Receiver(reader.socket, len(template), at, begin=_before_events) for reader in readers],
-    )
+    make = publisher.make([Event(topic=topic, body=body(size))], reliable)
+    return Load(publisher.socket, make, [Receiver(reader.socket, everything(1)) for reader in readers])

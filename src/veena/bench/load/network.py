@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from veena.bench.load.broker import BODY, HOST, RELIABLE_WINDOW, WINDOW
+from veena.bench.load.broker import HOST, RELIABLE_WINDOW, WINDOW
 from veena.bench.load.client import load
+from veena.bench.load.content import BODY
 from veena.bench.load.generator import percentile
 from veena.runtime.fleet.fleet import Fleet, Member
 from veena.runtime.networks.file import Network

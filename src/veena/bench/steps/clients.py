@@ -80,8 +80,8 @@ async def leaving(stage: Stage) -> None:
 async def wait_for_clients(stage: Stage, count: int) -> None:
     """Until so many are attached."""
     while True:
-        found = msgspec.json.decode((await stage.page("/statusz")).partition(b"\r\n\r\n")[2])
-        if found["clients"]["clients"] + found["clients"]["greeting"] == count:
+        found = (await stage.status())["clients"]
+        if found["clients"] + found["greeting"] == count:
             return
 
 

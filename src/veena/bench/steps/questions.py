@@ -19,7 +19,7 @@ from veena.core.wire.client import (
     TellRefused,
 )
 from veena.core.wire.explain import AskExplain, AskReport, AskTrace, TellExplained, TellReport, TellTraced
-from veena.core.wire.log_tables import COLUMNS, AskLogMore, AskLogRead
+from veena.core.wire.log_tables import COLUMNS, MAX_BLOCKS, AskLogMore, AskLogRead, TellBlock
 from veena.event import Event
 
 #: Advertisements of one client.
@@ -66,12 +66,18 @@ async def adverts(stage: Stage) -> None:
         other.say(*(AskAdvertise(f"b{n}", 4, properties, large[:60_000].encode()) for n in range(4)))
         other.say(*(AskAdvertise(f"c{n}", 4, properties, large.encode()) for n in range(40)))
         await other.hear(TellAdvertised, TellAdvertRefused, count=44)
+    left = await own_adverts(stage)
     await advertise(peer, ADVERTS, "<offer><id>NUMBER</id></offer>")
     async with stage.measured():
         stage.hang_up([peer])
-        await other.quiet()
-        await asyncio.sleep(1.0)  # what is told of it afterwards, in rounds
-        await other.quiet()
+        while await own_adverts(stage) > left:  # they are taken back some at a time
+            await other.quiet()
+
+
+async def own_adverts(stage: Stage) -> int:
+    """How many advertisements the broker has of its own clients."""
+    count: int = (await stage.status())["broker"]["discovery"]["own"]
+    return count
 
 
 async def queries(stage: Stage) -> None:
@@ -167,14 +173,32 @@ async def log_reads(stage: Stage) -> None:
     async with stage.measured():
         for number in range(8):
             reader.say(
-                AskLogRead(number, "events", 0, 1 << 40, columns, selector="JMSPriority > 3 AND a IS NULL", blocks=16)
+                AskLogRead(
+                    number, "events", 0, 1 << 40, columns, selector="JMSPriority > 3 AND a IS NULL", blocks=MAX_BLOCKS
+                )
             )
-        before = -1
-        while before < len(reader.frames):
-            before = len(reader.frames)
-            reader.say(*(AskLogMore(number, 16) for number in range(8)))
-            await reader.quiet()
-            await asyncio.sleep(0.2)
+        await asyncio.gather(*(read_on(reader, number) for number in range(8)))
+
+
+async def read_on(reader: Peer, number: int) -> None:
+    """Whenever a read has sent as many blocks as it was asked for, ask for more, until it has sent its last."""
+    asked = MAX_BLOCKS
+
+    def came() -> list[TellBlock]:
+        return [frame for frame in reader.frames if isinstance(frame, TellBlock) and frame.number == number]
+
+    def is_over() -> bool:
+        return any(block.last for block in came())
+
+    def is_due() -> bool:
+        return is_over() or len(came()) >= asked
+
+    while True:
+        await reader.until(is_due)
+        if is_over():
+            return
+        reader.say(AskLogMore(number, MAX_BLOCKS))
+        asked += MAX_BLOCKS
 
 
 QUESTION_ACTIONS: dict[str, Action] = {

@@ -252,6 +252,11 @@ class Stage:
         writer.close()
         return data
 
+    async def status(self) -> dict[str, Any]:
+        """What the broker says of itself."""
+        found: dict[str, Any] = json.loads((await self.page("/statusz")).partition(b"\r\n\r\n")[2])
+        return found
+
 
 Action = Callable[[Stage], Awaitable[None]]
 

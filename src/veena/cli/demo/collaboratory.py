@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veena.errors import ConfigError, VeenaError
+from veena.cli.demo.folder import demo_folder
+from veena.errors import VeenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,6 @@ def collaboratory(
     """Two domains, three users, one simulation: found, watched, steered, discussed; each point checked."""
     from rich.console import Console
 
-    _clear(out)
     status = Console(stderr=True).status("starting")
     ended: list[Story] = []
 
@@ -43,7 +42,8 @@ def collaboratory(
         if not once:
             _invite(site)
 
-    with status, suppress(KeyboardInterrupt):  # the usual end of --stay
+    folder = demo_folder(out, (BROKERS,), (SUMMARY, PICTURE), (f"{BROKERS}/users-L.toml",))
+    with folder, status, suppress(KeyboardInterrupt):  # the usual end of --stay
         asyncio.run(_run(out / BROKERS, status.update, end, once))
     if not ended or not ended[0].is_good:
         raise typer.Exit(1)
@@ -133,18 +133,3 @@ def draw(story: Story, path: Path) -> None:
         place.set_yticks([])
     figure.colorbar(image, ax=list(axes), label="°C")
     figure.savefig(path, dpi=120)
-
-
-def _clear(out: Path) -> None:
-    """Make the folder, and remove what an earlier demo left there, and nothing else."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("--out", str(out), f"cannot be made ({error.strerror})", "name another folder") from None
-    if (out / BROKERS).exists():
-        if not (out / BROKERS / "users-L.toml").exists():
-            what = "has something that no demo left there, which would be mixed with the demo's own"
-            raise ConfigError("--out", str(out / BROKERS), what, "name another folder")
-        shutil.rmtree(out / BROKERS)
-    for name in (SUMMARY, PICTURE):
-        (out / name).unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ import typer
 
 from veena.cli.completion import toml_files
 from veena.cli.demo import collaboratory as demo_collaboratory
-from veena.errors import ConfigError
+from veena.cli.demo.folder import demo_folder
 
 if TYPE_CHECKING:
     from veena.address import Unit
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 #: Per cent of the events that each subscriber wants, one after the other.
 MATCH_RATES = (100, 25, 5)
 EVENTS_PER_SECOND = 25.0
+#: What it leaves: an earlier demo's goes first.
+FOLDERS = ("archive", "brokers")
+FILES = ("summary.json", "report.html")
 #: The second topology of the GES paper, beside the sources; an installed package draws one of the same size.
 NETWORK = Path(__file__).parents[4] / "networks" / "ges-22-linked.toml"
 
@@ -49,22 +51,18 @@ def demo(
     from veena.sim.networks.drawing import draw_svg
     from veena.sim.runs.story import tell
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("--out", str(out), f"cannot be made ({error.strerror})", "name another folder") from None
-    _clear(out)
     network, start, end = _network() if file is None else _ends(load_network(file, connected=True))
-    with Console(stderr=True).status("starting") as status:
-        rates, clients, rows = asyncio.run(_live(network, out, (start, end), events, status.update))
-        past = demo_pipeline.look_back(out / "archive", rows, out, status.update) if rows else None
-        story = tell(network, start, end, status.update)
-    picture, found = draw_svg(network), summary(story, rates, clients, past)
-    (out / "network.toml").write_text(dump_network(network), encoding="utf-8")
-    (out / "network.svg").write_text(picture, encoding="utf-8")
-    (out / "summary.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    draw_latency(rates, out / "latency.png")
-    (out / "report.html").write_text(page(story, rates, clients, picture, past), encoding="utf-8")
+    with demo_folder(out, FOLDERS, FILES, FILES):
+        with Console(stderr=True).status("starting") as status:
+            rates, clients, rows = asyncio.run(_live(network, out, (start, end), events, status.update))
+            past = demo_pipeline.look_back(out / "archive", rows, out, status.update) if rows else None
+            story = tell(network, start, end, status.update)
+        picture, found = draw_svg(network), summary(story, rates, clients, past)
+        (out / "network.toml").write_text(dump_network(network), encoding="utf-8")
+        (out / "network.svg").write_text(picture, encoding="utf-8")
+        draw_latency(rates, out / "latency.png")
+        (out / "report.html").write_text(page(story, rates, clients, picture, past), encoding="utf-8")
+        (out / "summary.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     if as_json:
         typer.echo(json.dumps(found))
     else:
@@ -91,17 +89,6 @@ async def _live(
             urls = [member.url for member in live.fleet.members]
             rows = await asyncio.to_thread(demo_pipeline.archive, urls, out / "archive", say)
         return rates, live.clients, rows
-
-
-def _clear(out: Path) -> None:
-    """Remove what an earlier demo left there, and nothing else: brokers' stores and the archive begin anew."""
-    is_ours = (out / "summary.json").exists() and (out / "report.html").exists()
-    for folder in ("archive", "brokers"):
-        if (out / folder).exists():
-            if not is_ours:
-                what = "has something that no demo left there, which would be mixed with the demo's own"
-                raise ConfigError("--out", str(out / folder), what, "name another folder")
-            shutil.rmtree(out / folder)
 
 
 def register(main: typer.Typer) -> None:

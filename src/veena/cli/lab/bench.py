@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from veena.cli import EXIT_BROKEN, EXIT_USAGE
+from veena.cli.lab.bench_broker import broker_command
 
 if TYPE_CHECKING:
     from veena.bench.matching.measure import Result
@@ -19,6 +20,7 @@ bench = typer.Typer(help="Measure: matching, a broker or a network under load.",
 
 
 def register(app: typer.Typer) -> None:
+    bench.command("broker")(broker_command)
     app.add_typer(bench, name="bench")
 
 
@@ -114,42 +116,6 @@ def _measure(runs: list[tuple[Workload, int]], quick: bool, as_json: bool) -> li
             if as_json:
                 print(json.dumps(result.line()), flush=True)
     return results
-
-
-@bench.command("broker")
-def broker_command(
-    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long each rate is measured.")] = 2.0,
-    receivers: Annotated[int, typer.Option(min=1, max=1000, help="Receivers of each event in the fan-out.")] = 100,
-    subscriptions: Annotated[
-        int, typer.Option(min=100, max=200_000, help="Subscriptions whose memory is measured.")
-    ] = 100_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
-) -> None:
-    """A broker in a process of its own, loaded over plain sockets: rates, latency and memory.
-
-    Every delivery is counted and compared; bodies have 100 bytes. Best effort unless it says reliable, which is synced.
-    """
-    from rich.console import Console
-
-    from veena.bench.load.broker import measure
-
-    with Console(stderr=True).status("starting") as status:
-        try:
-            found = measure(seconds, receivers, subscriptions, max(100, round(1000 * seconds)), status.update)
-        except (RuntimeError, OSError) as error:
-            print(f"veena: {error}", file=sys.stderr)
-            raise typer.Exit(EXIT_BROKEN) from None
-    if as_json:
-        print(json.dumps(found.line()))
-        return
-    from rich.table import Table
-
-    from veena.bench.matching.report import machine
-
-    table = Table("", "", title=machine(), title_justify="left", show_header=False)
-    for name, value in found.rows():
-        table.add_row(name, value)
-    Console().print(table)
 
 
 @bench.command("network")

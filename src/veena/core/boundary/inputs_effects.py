@@ -16,7 +16,7 @@ from veena.core.boundary.clients import ServiceEffect, ServiceInput, SessionClea
 from veena.core.boundary.discovery import DiscoveryEffect, DiscoveryInput
 from veena.core.boundary.evaluation import Evaluate, Evaluated
 from veena.core.boundary.explain import Denied, ExplainEffect, ExplainInput
-from veena.core.boundary.signing import Signing
+from veena.core.boundary.signing import FaultCode, Signing
 from veena.core.boundary.staging import ReleaseStaged, StageEffect
 from veena.core.boundary.stored import Entry, Identity, Write
 from veena.core.wire.burst import EventBurst
@@ -395,6 +395,7 @@ class StatementRefused:
     second for a link, however many there were."""
 
     link: int
+    why: FaultCode
     reason: str
 
 
@@ -471,6 +472,14 @@ class DeliverBurst:
     receivers: tuple[tuple[int, tuple[int, ...]], ...]
 
 
+@dataclass(slots=True)
+class DeliverMixed:
+    """Hand events of a mixed burst to sessions: who gets those from one number in the burst to another, in order."""
+
+    burst: EventBurst
+    pieces: Sequence[tuple[tuple[tuple[int, tuple[int, ...]], ...], int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """An accepted event will not reach these units: why. It was also published to the dead-letter topic."""
@@ -500,6 +509,7 @@ Effect = (
     | PublishRefused
     | Deliver
     | DeliverBurst
+    | DeliverMixed
     | DeadLetter
     | DiscoveryEffect
     | ServiceEffect
@@ -516,6 +526,7 @@ ToClient = (
     | PublishRefused
     | Deliver
     | DeliverBurst
+    | DeliverMixed
     | DeadLetter
     | ServiceEffect
     | DiscoveryEffect

@@ -7,6 +7,7 @@ behaves as one of a network without an authority.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from veena.core.wire.signatures import Credential, Signature
@@ -23,10 +24,28 @@ class Signer(Protocol):
         """A signature of this statement."""
 
 
+class FaultCode(StrEnum):
+    """Why a signature does not count, for programs; the audit log has the values."""
+
+    #: Nobody has signed who would have to.
+    UNSIGNED = "unsigned"
+    #: It is not of this statement, or not made with the signer's key.
+    FORGED = "forged"
+    #: The signer lives elsewhere: what it says here is not its to say.
+    ELSEWHERE = "elsewhere"
+    #: Nothing binds the signer's name to its address: it shows no grant, or one that does not count.
+    UNBOUND = "unbound"
+    #: The signer's certificate does not count here: it cannot be read, has expired, was revoked, or is of nobody known.
+    UNCERTIFIED = "uncertified"
+    #: Something that came before it is missing here: a credential, or other statements.
+    INCOMPLETE = "incomplete"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Why a signature does not count."""
 
+    code: FaultCode
     reason: str
     #: Whether every broker of the network sees that: who passes it on has not looked. Otherwise brokers may differ, by
     #: their clocks, their lists of revoked certificates or their configuration.

@@ -1,14 +1,11 @@
 """Shared subscriptions: of a group of clients that want the same, one gets each event.
 
 A group is a durable subscription (`registry`) that belongs to no client. It is kept at one broker, the group's home:
-where the first member subscribed. The home reads it like a client would and deals the events out in turn, to members at
-its own broker and, by post, to those elsewhere. A member has an event until he acknowledges it; when he leaves, or is
-not heard of any more, his events go to others, marked as redelivered. While nobody is there they wait in the log.
-What a member may not have his broker gives back, and it goes to one who may. What nobody who is there may have waits
-for the retention, in nobody's way, and becomes a dead letter (`group_denials`).
-
-What a member is handed without a mark is in the order of its stream: redelivered is what others may have had, and late
-is what lay in a backlog for his broker and was overtaken there, or was given back.
+where the first member subscribed. The home reads it like a client would and deals the events out in turn
+(`group_turns`), to members at its own broker and, by post, to those elsewhere. A member has an event until it
+acknowledges it. When it leaves, or is not heard of any more, its events go to others. While nobody is there they wait
+in the log. What a member may not have its broker gives back, and it goes to one who may. What nobody who is there may
+have waits for the retention, in nobody's way, and becomes a dead letter (`group_denials`).
 
     member at B --> Join to the group's home (every so often: a lease, and the room that the member has)
     home --> Give, an event for that member;  B --> Took, when he has acknowledged it, or Return, if he may not have it
@@ -19,13 +16,12 @@ where somebody has told that he does, after a long while: he is lost then, with 
 the later one wins and the other's events go there, as with a client that roams (`handover`); what was accepted while
 there were two may have come to a member of each.
 
-The invariant: of a home's group every event that was read and is not acknowledged waits, is parked, or is with exactly
-one member, who was not known to be denied it.
+The invariant: one broker at a time is a group's home, but for a while after a partition or a loss, and each member
+belongs to one group under one number.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -34,23 +30,21 @@ from veena.core.boundary.inputs_effects import Acknowledge, Active, ClientRefuse
 from veena.core.boundary.session_id import is_clients
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.user_shares import Tally, UserTable
-from veena.core.durable.group_denials import Denials, Member
+from veena.core.durable.group_denials import Member
+from veena.core.durable.group_turns import MAX_MEMBERS, ROOM, Turns
 from veena.core.durable.home_registry import OtherHomes
 from veena.core.durable.registry import Durables
 from veena.core.durable.subscription import Durable, DurableObserver
 from veena.core.interest.constraint import Want, create_engine, make_want
-from veena.core.interest.eligibility import Restriction, restriction_of
 from veena.core.messages.addresses import GROUP, broker_id, home_id
 from veena.core.messages.kinds import Give, Join, Return, Took
 from veena.core.messages.mailbox import Post
 from veena.core.wire.client import MAX_GROUP_NAME
-from veena.core.wire.event import REDELIVERED, EventCodec, EventFrame
-from veena.core.wire.event_id import EventKey, event_key
+from veena.core.wire.event import EventCodec, EventFrame
+from veena.core.wire.event_id import event_key
 from veena.errors import LocalProtocolError, VeenaError
 from veena.matching.base.engine import Constraint
 
-#: Events that one member has at once: few, so that they are dealt out evenly.
-ROOM = 32
 #: How often members elsewhere say that they are there, and after how long silence they count as gone.
 JOIN_NS = 5 * SECOND_NS
 GONE_NS = 3 * JOIN_NS
@@ -58,22 +52,11 @@ GONE_NS = 3 * JOIN_NS
 LOST_NS = 8 * GONE_NS
 #: How often a broker that does not know yet who wants what looks whether it does.
 LOOK_NS = SECOND_NS // 2
-#: Members of one group, and of all groups at one broker; and how many of the latter one user may be.
-MAX_MEMBERS = 10_000
+#: How many members of groups at one broker one user may be.
 MAX_MEMBERS_OF_USER = MAX_MEMBERS // 4
 
 #: Gives up an event for these units: publishes a dead letter with this reason.
 Bury = Callable[[EventFrame, tuple[Unit, ...], str, int], None]
-
-
-@dataclass(slots=True)
-class _Place:
-    """A member as the home knows it."""
-
-    heard_ns: int
-    #: How often its rights had changed when it was heard of last.
-    rights: int = 0
-    given: dict[EventKey, EventFrame] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -82,11 +65,7 @@ class _Group:
 
     durable: Durable
     session: int
-    members: dict[Member, _Place] = field(default_factory=dict)
-    waiting: deque[EventFrame] = field(default_factory=deque)
-    #: What members gave back and others may have: dealt out before what waits.
-    returned: deque[EventFrame] = field(default_factory=deque)
-    denials: Denials = field(default_factory=Denials)
+    turns: Turns = field(default_factory=Turns)
     #: How far it is acknowledged.
     level: int = 0
     #: Since when nobody is there.
@@ -346,18 +325,9 @@ class Shared(DurableObserver):
         if message.room == 0:
             self._part(group, member, now_ns)
             return
-        place = group.members.get(member)
-        if place is not None:
-            place.heard_ns = now_ns
-            if place.rights != message.rights:
-                place.rights = message.rights
-                group.denials.forget(member)
-                group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
-        elif len(group.members) < MAX_MEMBERS:
-            group.members[member] = _Place(now_ns, message.rights)
+        if group.turns.hear(member, message.rights, now_ns):
             self._durables.wake(group.durable)
             group.empty_ns = None
-            group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=False))
         self._confirm(group, member, now_ns)
         self._deal(group, now_ns)
 
@@ -378,96 +348,45 @@ class Shared(DurableObserver):
             group = self._by_session.get(each.session)
             if group is not None:
                 group.level = each.level
-                for member in group.members:
+                for member in group.turns.members:
                     self._confirm(group, member, now_ns)
         return [each for each in found if is_clients(each.session)]
 
     def _part(self, group: _Group, member: Member, now_ns: int) -> None:
         """A member is gone: what it had is for others."""
-        place = group.members.pop(member, None)
-        if place is None:
+        if member not in group.turns.members:
             return
-        for frame in reversed(place.given.values()):
-            again = frame.copy(frame.to_serve, frame.served, frame.ttl_ms)
-            again.flags |= REDELIVERED
-            group.waiting.appendleft(again)
-            self.redelivered += 1
-        group.denials.forget(member)
-        if not group.members:
+        self.redelivered += group.turns.part(member)
+        if not group.turns.members:
             group.empty_ns = now_ns
-            group.returned += map(EventFrame.late_copy, group.denials.offer_again(is_empty=True))
         self._deal(group, now_ns)
 
     def on_group_event(self, session: int, frame: EventFrame, now_ns: int) -> None:
         """An event for a group that is kept here. One that is best effort is for who is there, and not waited for."""
         group = self._by_session[session]
         if frame.reliable:
-            group.waiting.append(frame)
+            group.turns.waiting.append(frame)
             self._deal(group, now_ns)
         else:
             self._give_once(group, frame, now_ns)
 
     def _give_once(self, group: _Group, frame: EventFrame, now_ns: int) -> None:
         """Give a best-effort event to a member that may have it, if there is one."""
-        member = self._next_member(group, _restriction(frame) if group.denials else None)
+        member = group.turns.next_for(frame)
         if member is not None:
             self._give(group, member, frame, now_ns)
 
-    def _next_member(self, group: _Group, restriction: Restriction | None) -> Member | None:
-        """Of those who may have such an event, and have least, the one whose turn was longest ago."""
-        found = list(group.members.items())
-        if restriction is not None:
-            found = [each for each in found if group.denials.may_have(each[0], restriction)]
-        if not found:
-            return None
-        member, place = min(found, key=lambda each: len(each[1].given))
-        del group.members[member]
-        group.members[member] = place
-        return member
-
     def _deal(self, group: _Group, now_ns: int) -> None:
         """Deal out what waits, as far as there is room."""
-        if group.denials or group.returned:
-            self._deal_by_rights(group, now_ns)
-            return
-        while group.waiting and _has_room(group):
-            member, frame = self._next_member(group, None), group.waiting.popleft()
-            assert member is not None
-            self._hold(group, member, frame, now_ns)
-
-    def _deal_by_rights(self, group: _Group, now_ns: int) -> None:
-        """The same where members were denied something. An event for which nobody has room is passed by those that
-        others may have, and is late then; one that nobody may have is parked."""
-        full: dict[Restriction, None] = {}
         is_parking = False
-        for queue in (group.returned, group.waiting):
-            passed: list[EventFrame] = []
-            is_overtaken = False
-            while queue and _has_room(group):
-                frame = queue.popleft()
-                restriction = _restriction(frame)
-                if restriction in full:
-                    passed.append(frame)
-                    continue
-                member, key = self._next_member(group, restriction), event_key(frame)
-                if member is None or group.denials.was_tried(key, len(group.members)):
-                    group.denials.park(frame, now_ns)
-                    group.durable.park(key)
-                    is_parking = True
-                elif len(group.members[member].given) >= ROOM:
-                    full[restriction] = None
-                    passed.append(frame)
-                else:
-                    is_overtaken = bool(passed)
-                    self._hold(group, member, frame, now_ns)
-            queue.extendleft(each.late_copy() if is_overtaken else each for each in reversed(passed))
+        for member, frame in group.turns.deal(now_ns):
+            if member is None:
+                group.durable.park(event_key(frame))
+                is_parking = True
+            else:
+                self._give(group, member, frame, now_ns)
         if is_parking:
             self._durables.handing.pump(group.durable)
-
-    def _hold(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
-        """Give an event to a member and keep it until he acknowledges it."""
-        group.members[member].given[event_key(frame)] = frame
-        self._give(group, member, frame, now_ns)
 
     def _give(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
         address, number = member
@@ -481,9 +400,7 @@ class Shared(DurableObserver):
         group = self._groups.get(message.group)
         if group is None:
             return
-        place = group.members.get((origin, message.member))
-        keys = [key for key in message.keys if place is not None and place.given.pop(key, None) is not None]
-        group.denials.taken(keys)
+        keys = group.turns.taken((origin, message.member), message.keys)
         self._durables.handing.acknowledge(group.durable, keys, now_ns)
         self._deal(group, now_ns)
 
@@ -500,19 +417,14 @@ class Shared(DurableObserver):
 
     def _take_back(self, group: _Group, member: Member, frame: EventFrame, now_ns: int) -> None:
         """A member may not have an event: it is for another one, and the member is dealt none like it."""
-        place = group.members.get(member)
-        if place is None:
+        if member not in group.turns.members:
             return  # what it had went to others when it left
-        group.denials.deny(member, _restriction(frame))
+        group.turns.hand_back(member, frame)
         self.handed_back += 1
-        if not frame.reliable:
+        if frame.reliable:
+            self._deal(group, now_ns)
+        else:
             self._give_once(group, frame.late_copy(), now_ns)
-            return
-        given = place.given.pop(event_key(frame), None)
-        if given is not None:
-            group.denials.given_back(event_key(frame))
-            group.returned.append(given.late_copy())
-        self._deal(group, now_ns)
 
     def on_left(self, durable: Durable, now_ns: int) -> None:
         """A group went to another home: its members here ask for it there."""
@@ -526,7 +438,7 @@ class Shared(DurableObserver):
     def on_suspension(self, durable: Durable) -> None:
         """Members here are told whether more is kept for their group."""
         group = self._groups.get(durable.client_id)
-        for address, number in () if group is None else group.members:
+        for address, number in () if group is None else group.turns.members:
             if address == self._host:
                 found = self._members[number]
                 self._effects.append(self._durables.charges.state_now(durable, found.session, found.subscription))
@@ -542,7 +454,7 @@ class Shared(DurableObserver):
                     self._drop(number, member)
                     self._effects.append(ClientRefused(member.session, member.subscription, error.code, str(error)))
         for group in list(self._groups.values()):
-            for key, place in list(group.members.items()):
+            for key, place in list(group.turns.members.items()):
                 if key[0] != self._host and now_ns >= place.heard_ns + GONE_NS:
                     self._part(group, key, now_ns)
             self._give_up(group, now_ns)
@@ -553,7 +465,7 @@ class Shared(DurableObserver):
     def _give_up(self, group: _Group, now_ns: int) -> None:
         """What nobody in the group was allowed to have for the retention is a dead letter."""
         retention_ns = self._settings.retention_ns
-        for frame in group.denials.overdue(now_ns - retention_ns):
+        for frame in group.turns.denials.overdue(now_ns - retention_ns):
             reason = (
                 f"no member of {group.durable.client_id} was allowed to have it within the retention of"
                 f" {retention_ns // SECOND_NS} s, or before too many such events waited"
@@ -571,8 +483,8 @@ class Shared(DurableObserver):
     def next_wakeup(self) -> int | None:
         due = [each.joined_ns + JOIN_NS for each in self._members.values() if each.group not in self._groups]
         for group in self._groups.values():
-            due += [place.heard_ns + GONE_NS for (at, _), place in group.members.items() if at != self._host]
-            overdue_ns = group.denials.next_wakeup(self._settings.retention_ns)
+            due += [place.heard_ns + GONE_NS for (at, _), place in group.turns.members.items() if at != self._host]
+            overdue_ns = group.turns.denials.next_wakeup(self._settings.retention_ns)
             due += [] if overdue_ns is None else [overdue_ns]
             if group.empty_ns is not None and group.durable.name == "group":
                 due.append(group.empty_ns + max(self._settings.grace_ns, GONE_NS))
@@ -580,21 +492,12 @@ class Shared(DurableObserver):
 
     def parked(self) -> int:
         """How many events are kept here that no member may have who is there."""
-        return sum(len(group.denials.parked) for group in self._groups.values())
+        return sum(len(group.turns.denials.parked) for group in self._groups.values())
 
     def check(self) -> None:
         assert len(self._members) == len(self._numbers) == self._of_user.count
         for group in self._groups.values():
-            for (address, number), place in group.members.items():
+            for (address, number), place in group.turns.members.items():
                 assert len(place.given) <= ROOM
                 assert address != self._host or number in self._members
-            group.denials.check()
-
-
-def _restriction(frame: EventFrame) -> Restriction:
-    section = frame.section
-    return restriction_of(section.topic, section.headers)
-
-
-def _has_room(group: _Group) -> bool:
-    return any(len(place.given) < ROOM for place in group.members.values())
+            group.turns.denials.check()

@@ -205,7 +205,7 @@ class Roaming(DurableObserver):
         except VeenaError:
             return
         # Of what came by itself while the former home is waited for it is not known yet whether it will be handed over.
-        if message.straggler and durable.state is not State.ARRIVING and self._durables.is_known(durable, frame):
+        if message.straggler and durable.state is not State.ARRIVING and self._durables.intake.is_known(durable, frame):
             return
         self._reopen(durable, now_ns)
         if message.redelivered:
@@ -219,7 +219,7 @@ class Roaming(DurableObserver):
             offset = self._durables.set_aside(durable, frame, now_ns)
             self._look_later(durable, offset, frame, now_ns)
         else:
-            self._durables.add_moved(durable, frame, now_ns)
+            self._durables.intake.add_moved(durable, frame, now_ns)
 
     def _reopen(self, durable: Durable, now_ns: int) -> None:
         """More comes from elsewhere to a subscription that is at home: what it has is to be known from now on."""
@@ -253,12 +253,12 @@ class Roaming(DurableObserver):
         where nothing that did is handed over: the former home did not have them when it left. Others wait on."""
         held = self._held.pop(durable.number, [])
         for _, frame in sorted(held, key=lambda each: (each[1].timestamp, each[1].sequence)):
-            if self._durables.is_known(durable, frame):
+            if self._durables.intake.is_known(durable, frame):
                 continue
             place = (frame.timestamp, frame.sequence)
             is_first = place < durable.first.get(stream_of(frame), (place[0] + 1, 0))
             if is_first or durable.is_below_floor(frame):
-                self._durables.add_moved(durable, frame, now_ns)
+                self._durables.intake.add_moved(durable, frame, now_ns)
             else:
                 offset = self._durables.set_aside(durable, frame, now_ns)
                 self._aside.append((now_ns + self._settings.arrive_ns, durable, offset, frame))
@@ -410,10 +410,10 @@ class Roaming(DurableObserver):
             if durable.number not in self._durables.all:
                 continue
             self._durables.take_aside(durable, offset)
-            if self._durables.is_known(durable, frame):
+            if self._durables.intake.is_known(durable, frame):
                 continue
             if durable.is_here:
-                self._durables.add_moved(durable, frame, now_ns)
+                self._durables.intake.add_moved(durable, frame, now_ns)
             else:
                 remember(durable.sent_keys, first_key(frame), None)
                 self._send(durable, frame, False, True, now_ns)

@@ -3,8 +3,8 @@
 A durable subscription is kept at one broker, its *home*: the one where its client attached last. To the rest of the
 network it is a subscription like any other, of a session of the broker's own (`session_id`); it is announced again
 before anything else when the broker is started again. Every reliable event that satisfies it goes into the log, for its
-inbox (`cursor`), and counts as delivered here once it is on disk. Who is attached is handed the event at once; who is
-behind is read to from the log, as fast as it acknowledges. Best-effort events are for those who are attached.
+inbox (`intake`, `cursor`), and counts as delivered here once it is on disk. Who is attached is handed the event at
+once; who is behind is read to from the log, as fast as it acknowledges (`redelivery`).
 
 When the client attaches elsewhere, the subscription moves there with everything that is kept for it (`handover`).
 
@@ -15,7 +15,6 @@ was acknowledged is not handed over again, except after a crash of this broker, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from veena.core.boundary.inputs_effects import (
     Acknowledge,
@@ -37,39 +36,28 @@ from veena.core.delivery.session_queue import Outlet
 from veena.core.durable.charges import Charges
 from veena.core.durable.cursor import Inbox, Reader
 from veena.core.durable.home_registry import Homes
+from veena.core.durable.intake import Intake, KeepsEvents
 from veena.core.durable.redelivery import Handing
 from veena.core.durable.statistics import DurableStatistics
 from veena.core.durable.subscription import (
-    MAX_REMEMBERED,
     Durable,
     DurableObserver,
     Key,
     State,
-    remember,
     restored,
-    size_of,
 )
 from veena.core.interest.constraint import Want
 from veena.core.interest.service import Profiles
 from veena.core.messages.addresses import INTERNAL
 from veena.core.messages.kinds import MAX_VERSION, STAND_IN_VERSIONS
 from veena.core.wire.event import EventFrame
-from veena.core.wire.event_id import EventKey, Place, Stream, event_key, first_key, ids_of, stream_of
+from veena.core.wire.event_id import Place, Stream, event_key
 from veena.errors import LocalProtocolError, RefusalCode
 from veena.matching.base.engine import Constraint
 
 #: Durable subscriptions of one broker.
 MAX_DURABLES = 100_000
 MAX_NAME = 255
-
-
-class KeepsEvents(Protocol):
-    """The log (`publishing.log`)."""
-
-    def keep(self, frame: EventFrame, inboxes: tuple[int, ...], now_ns: int) -> int: ...
-
-    @property
-    def next_offset(self) -> int: ...
 
 
 class Durables:
@@ -94,7 +82,6 @@ class Durables:
         self._ledger = ledger
         self._log = log
         self._effects = effects
-        self._outlet = outlet
         #: Those that are here, and all by their numbers.
         self.here: dict[Key, Durable] = {}
         self.all: dict[int, Durable] = {}
@@ -103,8 +90,6 @@ class Durables:
         self._homes = Homes(profiles, self.new_session)
         self._readers: dict[tuple[int, int], Durable] = {}
         self._by_session: dict[int, dict[int, None]] = {}
-        #: Whether an event (by its first id) was handed lately to a session.
-        self._was_handed = was_handed
         #: Whom to tell, in this order; `event_side` fills it, when all of them exist.
         self.observers: list[DurableObserver] = []
         self._users = users
@@ -113,7 +98,9 @@ class Durables:
             ledger, reader, effects, outlet, held, evaluations, profiles, self.observers, self._emptied,
             self.charges.settle, self.rest,
         )  # fmt: skip
-        self._kept = 0
+        self.intake = Intake(
+            self.all, self.here, self.named, log, outlet, self.charges, self.handing, was_handed, self.observers
+        )
         entries: dict[int, list[Entry]] = {}
         for entry in disk.entries:
             for inbox in entry.inboxes:
@@ -328,113 +315,7 @@ class Durables:
         durable.withdraw_ns = None
         self._profiles.silence(durable.session, now_ns)
 
-    # --- events ---
-
-    def keep(self, frame: EventFrame, sessions: Iterable[int], now_ns: int) -> list[tuple[int, int]]:
-        """A reliable event satisfies these: keep it; the sessions and subscriptions that are handed it at once."""
-        found = [self.all[number] for number in map(durable_number, sessions) if number in self.all]
-        key = first_key(frame)
-        kept = [durable for durable in found if durable.is_here and key not in durable.live_keys]
-        for durable in found:
-            if not durable.is_here and durable.key not in self.here and not self._was_sent(durable, key):
-                remember(durable.sent_keys, key, None)
-                for each in self.observers:
-                    each.on_straggler(durable, frame, now_ns)
-        kept = [durable for durable in kept if self.charges.has_room(durable, size_of(frame))]
-        stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
-        # A straggler from a former home may have gone before it.
-        overtaken = [
-            each
-            for each in kept
-            if not frame.late and each.state is not State.ARRIVING and place < each.last.get(stream, place)
-        ]
-        for reader in self._put(overtaken, late := frame.late_copy(), now_ns) if overtaken else ():
-            self.handing.deliver(reader, late, now_ns)
-        readers = self._put([each for each in kept if each not in overtaken], frame, now_ns)
-        return [(reader.session, reader.subscription) for reader in readers]
-
-    def _put(self, kept: list[Durable], frame: EventFrame, now_ns: int) -> list[Reader]:
-        """Put an event into the log for these; who is to be handed it at once."""
-        if not kept:
-            return []
-        key, size = first_key(frame), size_of(frame)
-        offset = self._log.keep(frame, tuple(durable.number for durable in kept), now_ns)
-        self._tell_kept(kept, frame, now_ns)
-        self._kept += len(kept)
-        stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
-        readers: list[Reader] = []
-        for durable in kept:
-            inbox = durable.live
-            before, inbox.end = inbox.end, offset + 1
-            self.charges.kept(durable, inbox, offset, size)
-            durable.last[stream] = max(place, durable.last.pop(stream, place))
-            if len(durable.last) > MAX_REMEMBERED:
-                del durable.last[next(iter(durable.last))]
-            if durable.state is not State.HOME:
-                remember(durable.live_keys, key, frame.late)
-            if durable.state is State.ARRIVING:
-                durable.first.setdefault(stream, place)
-            readers += self.handing.added(durable, inbox, before, offset, frame, now_ns)
-        return readers
-
-    def _tell_kept(self, kept: list[Durable], frame: EventFrame, now_ns: int) -> None:
-        for each in self.observers:
-            each.on_kept(kept, frame, now_ns)
-
-    def show(self, frame: EventFrame, sessions: Iterable[int]) -> list[tuple[int, int]]:
-        """Who is attached to these, for a best-effort event, and has not had it where it was before."""
-        stream, place = stream_of(frame), (frame.timestamp, frame.sequence)
-        return [
-            key
-            for number in map(durable_number, sessions)
-            if number in self.all
-            for key, reader in self.all[number].readers.items()
-            if not self._outlet.is_clogged(key[0]) and place > reader.had.get(stream, (-1, -1))
-        ]
-
-    def add_moved(self, durable: Durable, frame: EventFrame, now_ns: int) -> None:
-        """An event that was kept elsewhere came."""
-        key, stream, place = first_key(frame), stream_of(frame), (frame.timestamp, frame.sequence)
-        if key in durable.moved_keys:
-            return
-        if durable.state is State.ARRIVING:
-            inbox, last, before = durable.inboxes[0], durable.moved_last, (-1, -1)
-            remember(durable.moved_keys, key, None)
-        elif self._is_live(durable, key, frame):
-            return
-        else:
-            inbox, last = durable.live, durable.last
-            before = max(inbox.floor.get(stream, (-1, -1)), durable.moved_last.get(stream, (-1, -1)))
-        if not self.charges.has_room_for_moved(durable, size_of(frame)):
-            return
-        if place <= max(before, last.get(stream, (-1, -1))):
-            frame = frame.late_copy()
-        if durable.state is not State.ARRIVING:
-            remember(durable.live_keys, key, frame.late)
-        last[stream] = max(place, last.get(stream, place))
-        inbox.end = 1 + self._log.keep(frame, (inbox.number,), now_ns)
-        self.charges.kept(durable, inbox, inbox.end - 1, size_of(frame))
-        self._tell_kept([durable], frame, now_ns)
-
-    def is_known(self, durable: Durable, frame: EventFrame) -> bool:
-        """Whether an event was kept here for a subscription, now or when it was here before; where it is not here any
-        more, also whether it was sent on. What was sent on when it was here before may be what comes back now."""
-        key = first_key(frame)
-        if any(self._is_live(each, key, frame) or key in each.moved_keys for each in self.named(durable.key)):
-            return True
-        return not durable.is_here and (key in durable.live_keys or key in durable.sent_keys)
-
-    def _was_sent(self, durable: Durable, key: EventKey) -> bool:
-        return key in durable.live_keys or any(key in each.sent_keys for each in self.named(durable.key))
-
-    def _is_live(self, durable: Durable, key: EventKey, frame: EventFrame) -> bool:
-        """Whether an event came by itself and is handed over: below the floor it is left to the former home."""
-        is_late = durable.live_keys.get(key)
-        if is_late is None:
-            is_late = frame.late
-            if not (durable.is_here and self._was_handed(ids_of(frame)[-1], durable.session)):
-                return False
-        return is_late or not durable.is_below_floor(frame)
+    # --- who reads, and what it is handed ---
 
     def asked(self, session: int, subscription: int) -> tuple[str, Constraint, int] | None:
         """What a session reads under this number, if anything."""
@@ -469,9 +350,7 @@ class Durables:
             durable.aside = Inbox(self.new_number(), self._log.next_offset, self._log.next_offset)
             self.save(durable)
             self._ledger.write(Reached(durable.aside.number, durable.aside.front))
-        durable.aside.end = 1 + self._log.keep(frame, (durable.aside.number,), now_ns)
-        self.charges.kept(durable, durable.aside, durable.aside.end - 1, size_of(frame))
-        self._tell_kept([durable], frame, now_ns)
+        self.intake.enter(durable, durable.aside, frame, now_ns)
         return durable.aside.end - 1
 
     def take_aside(self, durable: Durable, offset: int) -> None:
@@ -576,7 +455,7 @@ class Durables:
         return DurableStatistics(
             len(self.all),
             len(self._readers),
-            self._kept,
+            self.intake.kept,
             self.handing.handed,
             self.handing.redelivered,
             self.handing.acknowledged,

@@ -157,7 +157,7 @@ class Pasts:
         asked = self._asked.get(message.number)
         if asked is not None:
             asked.heard_ns = now_ns
-        self._durables.add_moved(durable, frame, now_ns)
+        self._durables.intake.add_moved(durable, frame, now_ns)
 
     def _on_end(self, message: PastEnd, origin: Address, now_ns: int) -> None:
         asked = self._asked.get(message.number)

@@ -38,7 +38,7 @@ from veena.matching.simple.integer import check_integer
 
 #: The engines by the number they have on the wire; a number is never used again.
 KINDS: tuple[str, ...] = ("integer", "topic", "tags", "selector", "xpath", "constraint", "to")
-TOPIC, SELECTOR, TO = KINDS.index("topic"), KINDS.index("selector"), KINDS.index("to")
+INTEGER, TOPIC, TAGS, SELECTOR, XPATH, CONSTRAINT, TO = range(len(KINDS))
 #: Added to a kind: of events that are new the want asks for none.
 FORMER = 0x10
 _ENGINE = FORMER - 1

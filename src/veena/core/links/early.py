@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
+from veena.core.wire.codec import encode
 from veena.core.wire.control import Connections, Frame
 from veena.core.wire.interest import MAX_ROWS, Have, Interest
 from veena.core.wire.signatures import Credentials, Proofs
@@ -22,8 +24,9 @@ from veena.errors import ClockDiffers
 
 #: The kinds of frames that keep one order.
 ORDERED = (Interest, Have, Connections, Credentials, Proofs)
-#: Frames of one link that wait: a minute of a quiet link. Most have 200 bytes, and a hostile one half a megabyte.
+#: Frames of one link that wait, a minute of a quiet link, and their bytes: most have 200, and the longest a megabyte.
 MAX_EARLY = 256
+MAX_EARLY_BYTES = 8 << 20
 #: Statements that one step deals with: as many as are in the longest frame of wants.
 MAX_WORK = MAX_ROWS
 
@@ -37,11 +40,32 @@ def work_of(frame: object) -> int:
     return 1 + len(frame.records) if isinstance(frame, Connections) else 1
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """What waits for one link: frames with their bytes on the wire, and those of all together."""
+
+    frames: deque[tuple[Frame, int]] = field(default_factory=deque)
+    bytes: int = 0
+
+    def add(self, frame: Frame, size: int) -> None:
+        self.frames.append((frame, size))
+        self.bytes += size
+
+    def pop(self) -> Frame:
+        frame, size = self.frames.popleft()
+        self.bytes -= size
+        return frame
+
+    def extend(self, others: _Waiting) -> None:
+        self.frames.extend(others.frames)
+        self.bytes += others.bytes
+
+
 class EarlyFrames:
     """By link, what waits, and until when."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, deque[Frame]] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._due_ns: dict[int, int] = {}
 
     def __contains__(self, link: int) -> bool:
@@ -49,15 +73,17 @@ class EarlyFrames:
 
     def hold(self, link: int, frame: Frame, until_ns: int | None = None) -> None:
         """Let a frame wait; the first one of a link says until when."""
-        waiting = self._waiting.setdefault(link, deque())
+        waiting = self._waiting.setdefault(link, _Waiting())
+        size = len(encode(frame, 0))
         if until_ns is not None:
             self._due_ns[link] = until_ns
-        if len(waiting) >= MAX_EARLY:
+        if len(waiting.frames) >= MAX_EARLY or waiting.bytes + size > MAX_EARLY_BYTES:
             raise ClockDiffers(
-                f"{MAX_EARLY} frames wait behind one of a time that is ahead of this broker's clock, or with more"
-                " signatures than it may check for one link: set both clocks, and send less"
+                f"{len(waiting.frames)} frames of {waiting.bytes} bytes wait behind one of a time that is ahead of this"
+                " broker's clock, or with more signatures than it may check for one link: set both clocks, and send"
+                " less"
             )
-        waiting.append(frame)
+        waiting.add(frame, size)
 
     def due(self, now_ns: int) -> list[int]:
         """The links whose first frame need wait no longer."""
@@ -66,13 +92,13 @@ class EarlyFrames:
     def take(self, link: int, work: int, now_ns: int) -> Iterator[Frame]:
         """What waits for a link, up to so much work: the rest is due at once, behind what waits for others. What it is
         not asked for any more, because an earlier one waits again, stays."""
-        waiting, due_ns = self._waiting.pop(link, deque()), self._due_ns.pop(link, None)
+        waiting, due_ns = self._waiting.pop(link, _Waiting()), self._due_ns.pop(link, None)
         assert due_ns is not None
-        while waiting:
+        while waiting.frames:
             if work <= 0:
                 self._waiting[link], self._due_ns[link] = waiting, now_ns
                 return
-            frame = waiting.popleft()
+            frame = waiting.pop()
             work -= work_of(frame)
             yield frame
             if link in self._waiting:
@@ -92,4 +118,6 @@ class EarlyFrames:
 
     def check(self) -> None:
         assert self._waiting.keys() == self._due_ns.keys()
-        assert all(0 < len(waiting) <= MAX_EARLY for waiting in self._waiting.values())
+        for waiting in self._waiting.values():
+            assert 0 < len(waiting.frames) <= MAX_EARLY
+            assert sum(size for _, size in waiting.frames) == waiting.bytes <= MAX_EARLY_BYTES

@@ -340,7 +340,8 @@ class Sessions:
 
     def keep(self, frame: EventFrame, sessions: list[int], now_ns: int) -> list[tuple[int, int]]:
         """An event is for these durable subscriptions; who is handed it at once, or once that is evaluated."""
-        found = self.durables.keep(frame, sessions, now_ns) if frame.reliable else self.durables.show(frame, sessions)
+        intake = self.durables.intake
+        found = intake.keep(frame, sessions, now_ns) if frame.reliable else intake.show(frame, sessions)
         if self._records.is_on:
             self._note_kept(frame, sessions, found, now_ns)
         return found

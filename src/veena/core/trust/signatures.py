@@ -21,6 +21,7 @@ The invariant: no two statements have the same bytes, whatever their kind, their
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -44,33 +45,36 @@ def folding_hash(data: bytes) -> bytes:
     return blake2b(data, digest_size=HASH_BYTES, person=b"veena-folding").digest()
 
 
-def digest_statement(
-    network: str, signer: Address, unit: Unit, version: Version, scopes: Sequence[int], foldings: Sequence[bytes]
-) -> bytes:
-    return _encode(("digest", network, signer, unit, version, tuple(scopes), tuple(foldings)))
-
-
 def state_hash(marks: Mapping[Unit, Mapping[Address, tuple[int, int]]]) -> bytes:
     """The hash of all that somebody claims to have, in whatever order it was told."""
     told = sorted((unit, speaker, pair) for unit, speakers in marks.items() for speaker, pair in speakers.items())
     return blake2b(_encode(told), digest_size=HASH_BYTES, person=b"veena-marks").digest()
 
 
-def claim_statement(network: str, claim: Claim, state: bytes) -> bytes:
-    return _encode(("claim", network, claim.teller, claim.who, claim.serial, claim.whole, claim.last, state))
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """What is signed in one network: the bytes of each kind of statement, the same for who signs and who checks."""
 
+    network: str
+    levels: int
 
-def end_statement(network: str, signer: Address, record: ConnectionRecord, end: int) -> bytes:
-    """What one end of a connection says of it."""
-    cost = record.high_cost if end else record.low_cost
-    return _encode(("connection", network, signer, record.id, record.level, coarsest(record, len(signer)), end, cost))
+    def digest(
+        self, signer: Address, unit: Unit, version: Version, scopes: Sequence[int], foldings: Sequence[bytes]
+    ) -> bytes:
+        return _encode(("digest", self.network, signer, unit, version, tuple(scopes), tuple(foldings)))
 
+    def claim(self, claim: Claim, state: bytes) -> bytes:
+        return _encode(("claim", self.network, claim.teller, claim.who, claim.serial, claim.whole, claim.last, state))
 
-def withdrawal_statement(network: str, signer: Address, record: ConnectionRecord) -> bytes:
-    return _encode(("withdrawal", network, signer, record.id, record.level, coarsest(record, len(signer))))
+    def end(self, signer: Address, record: ConnectionRecord, end: int) -> bytes:
+        """What one end of a connection says of it."""
+        cost = record.high_cost if end else record.low_cost
+        return _encode(("connection", self.network, signer, record.id, record.level, self.coarsest(record), end, cost))
 
+    def withdrawal(self, signer: Address, record: ConnectionRecord) -> bytes:
+        return _encode(("withdrawal", self.network, signer, record.id, record.level, self.coarsest(record)))
 
-def coarsest(record: ConnectionRecord, levels: int) -> tuple[Unit, Unit]:
-    """The two units that a connection joins, as those see it who are outside of both."""
-    size = levels - record.level
-    return record.low[:size], record.high[:size]
+    def coarsest(self, record: ConnectionRecord) -> tuple[Unit, Unit]:
+        """The two units that a connection joins, as those see it who are outside of both."""
+        size = self.levels - record.level
+        return record.low[:size], record.high[:size]

@@ -1,12 +1,18 @@
-"""Bursts: events that came one behind the other and are alike in everything that a broker looks at.
+"""Bursts: events of one stream that came one behind the other.
 
-A publisher that is in a hurry sends the same header again and again: only the sequence, the time of publication and the
-body differ. What a broker decides about the first of such events it decides about all of them, and what its clients get
-are the very bytes that came in. So a burst is one piece of the read buffer with the first event taken apart, and
-everything that costs something (rights, matching, duplicates, effects, writes) is paid once a burst.
+A publisher that is in a hurry sends the same header again and again. Often the matching sections are the same as well:
+only the sequence, the time of publication and the body differ. What a broker decides about the first of such *alike*
+events it decides about all of them, and what its clients get are the very bytes that came in. So a burst is one piece
+of the read buffer with the first event taken apart, and everything that costs something (rights, matching, duplicates,
+effects, writes) is paid once a burst.
 
-The invariant: the events of a burst have the same publisher, incarnation, stamp, flags, ttl, origin, vectors and
-matching section (its time of publication apart), ascending sequences, and all of them would pass `EventCodec.decode`.
+Where the sections differ from event to event, a best-effort burst is *mixed*: it is still one piece of the buffer with
+one event taken apart, and it lists the section and the end of each event. Who decides about it asks the engines once
+for all of its events; who cannot do that takes its events in alike bursts (`alike`).
+
+The invariant: the events of a burst have the same publisher, incarnation, stamp, flags, ttl, origin and vectors, and of
+an alike one the same matching section (its time of publication apart). Their sequences ascend, and all of them would
+pass `EventCodec.decode`.
 
 Rejected: a frame object for every event, and a cache of decisions alone (five times the cost of telling that a header
 is the one before).
@@ -29,9 +35,16 @@ MAX_LIKES = 1024
 MAX_SECTION = 512
 #: Reliable events in one burst: each is written and delivered by itself, and a step deals with a whole burst.
 MAX_RELIABLE = 256
+#: Events of a mixed burst: some milliseconds of matching. Behind so many short bursts of one stream a reader begins to
+#: make mixed ones, and alike bursts of fewer events are short.
+MAX_MIXED = 512
+PATIENCE, SHORT = 2, 4
 #: Where an event frame has the lengths of publisher and matching section, and its origin.
 SIZES_OFFSET, SIZES_END, ORIGIN_OFFSET = 40, 46, 50
 _SIZES = struct.Struct(">HI")
+#: And its sequence.
+SEQUENCE_OFFSET = 36
+_SEQUENCE = struct.Struct(">I")
 #: Section, header, what lies between them, lengths.
 _Parts = tuple[bytes, bytes, bytes, bytes]
 _Unpack = Callable[[bytes, int], tuple[Any, ...]]
@@ -47,7 +60,7 @@ _NO_SHAPE = (_no_shape, 0)
 class EventBurst:
     """Events of one read; `data` are their frames as they came. Treat it as read-only."""
 
-    __slots__ = ("_codec", "_first", "count", "data", "first_sequence", "last_sequence", "like")
+    __slots__ = ("_codec", "_first", "count", "data", "ends", "first_sequence", "last_sequence", "like", "sections")
 
     def __init__(
         self,
@@ -58,14 +71,20 @@ class EventBurst:
         data: bytes | memoryview,
         codec: EventCodec,
         first: EventFrame | None = None,
+        sections: list[bytes] | None = None,
+        ends: list[int] | None = None,
     ) -> None:
-        #: An event that all of them are like, in all but sequence, time of publication and body.
+        #: An event that all of them are like, in all but sequence, time of publication and body; of a mixed burst also
+        #: in all but the section.
         self.like = like
         self.count = count
         #: All have the stamp of that one.
         self.first_sequence = first_sequence
         self.last_sequence = last_sequence
         self.data = data
+        #: Of a mixed burst: the section of each event behind the time of publication, and where the event ends.
+        self.sections = sections
+        self.ends = ends
         self._codec = codec
         self._first = first
 
@@ -87,6 +106,28 @@ class EventBurst:
             found.append(self._codec.decode(self.data, offset, length, flags))
             offset += length
         return found
+
+    def alike(self, start: int = 0, end: int | None = None) -> list[EventBurst]:
+        """The same events in alike bursts; of a mixed burst those from number `start` to `end`."""
+        if self.sections is None:
+            return [self]
+        runs = _runs(self.sections, start, self.count if end is None else end)
+        return [self.part(first, last) for first, last in runs]
+
+    def sequence(self, at: int) -> int:
+        """The sequence of event number `at` of a mixed burst."""
+        assert self.ends is not None
+        found: int = _SEQUENCE.unpack_from(self.data, (self.ends[at - 1] if at else 0) + SEQUENCE_OFFSET)[0]
+        return found
+
+    def part(self, at: int, end: int) -> EventBurst:
+        """Of a mixed burst the events from number `at` to `end`, as an alike burst; their sections are the same, or
+        make no difference to whoever gets it."""
+        assert self.ends is not None
+        data = self.data[self.ends[at - 1] if at else 0 : self.ends[end - 1]]
+        length, _, _, flags, _ = HEADER.unpack_from(data)
+        first = self._codec.decode(data, 0, length, flags)
+        return EventBurst(first, first.sequence, end - at, self.sequence(end - 1), data, self._codec, first)
 
     def sequences(self) -> list[int]:
         """The place of every event in its stream; all have the stamp of the first."""
@@ -125,13 +166,16 @@ class EventBurst:
             offset += length
         first = self.first.copy(self.first.to_serve, self.first.served, self.first.ttl_ms)
         first.origin = origin
-        return EventBurst(first, first.sequence, self.count, self.last_sequence, bytes(data), self._codec, first)
+        return EventBurst(
+            first, first.sequence, self.count, self.last_sequence, bytes(data), self._codec, first, self.sections,
+            self.ends,
+        )  # fmt: skip
 
 
 class BurstReader:
     """Finds bursts in what one stream brings. An event like one that came before is known by its header and section."""
 
-    __slots__ = ("_last", "_likes", "_shapes", "codec")
+    __slots__ = ("_last", "_likes", "_mixed", "_shapes", "_short", "codec")
 
     def __init__(self, codec: EventCodec) -> None:
         self.codec = codec
@@ -142,6 +186,10 @@ class BurstReader:
         self._likes: dict[_Parts, EventFrame] = {}
         #: How the last frame was taken apart, what came of it, and an event that it was like.
         self._last: tuple[_Unpack, int, _Parts, EventFrame] | None = None
+        #: How many short bursts came one behind the other; and how a mixed one is taken apart, by what stands between
+        #: its lengths and its section.
+        self._short = 0
+        self._mixed: dict[int, tuple[_Unpack, int]] = {}
 
     def lone(self, data: bytes) -> EventBurst | None:
         """The event that is all of `data`, if it is like the last one that was read; None for everything else.
@@ -163,6 +211,10 @@ class BurstReader:
     def read(self, data: bytes, start: int, end: int, length: int, flags: int) -> EventBurst:
         """The burst that begins with the frame of `length` bytes at `start`; `data` is looked at up to `end`."""
         codec = self.codec
+        if self._short >= PATIENCE and not flags & RELIABLE:
+            mixed = self._read_mixed(data, start, end, length, flags)
+            if mixed is not None:
+                return mixed
         unpack, fixed = self._shapes.get(data[start + SIZES_OFFSET : start + SIZES_END], _NO_SHAPE)
         first: EventFrame | None = None
         like: EventFrame | None = None
@@ -198,7 +250,53 @@ class BurstReader:
             last = number
             count += 1
             offset += length
+        self._short = self._short + 1 if count < SHORT and offset < end else 0
         return EventBurst(like, sequence, count, last, data[start:offset], codec, first)
+
+    def _read_mixed(self, data: bytes, start: int, end: int, length: int, flags: int) -> EventBurst | None:
+        """A mixed burst that begins here; None where the events are alike, or long, or only a few."""
+        codec = self.codec
+        first = codec.decode(data, start, length, flags)
+        publisher_length, section_length = first.publisher_length, first.matching_length
+        if not TIME_OFFSET + TIME_SIZE < section_length <= MAX_SECTION or length >= COPY_BELOW:
+            return None
+        shape = self._mixed.get(publisher_length)
+        if shape is None:
+            size = codec.header_size - ORIGIN_OFFSET + publisher_length + TIME_OFFSET
+            found = struct.Struct(f">I32sIHII{size}s{TIME_SIZE}x")
+            shape = self._mixed[publisher_length] = (found.unpack_from, found.size)
+        unpack, fixed = shape
+        base, rest = fixed - TIME_OFFSET - TIME_SIZE, TIME_OFFSET + TIME_SIZE
+        sections: list[bytes] = []
+        ends: list[int] = []
+        _, wanted, _, _, _, _, between = unpack(data, start)
+        offset, last = start, -1
+        while end - offset >= fixed and len(ends) < MAX_MIXED:
+            size, header, number, publisher, section, body, middle = unpack(data, offset)
+            if (
+                header != wanted
+                or middle != between
+                or number <= last
+                or publisher != publisher_length
+                or size != base + section + body
+                or not rest < section <= MAX_SECTION
+                or size >= COPY_BELOW
+                or size > end - offset
+                or size > codec.max_frame
+            ):
+                break
+            last = number
+            at = offset + fixed
+            sections.append(data[at : at + section - rest])
+            offset += size
+            ends.append(offset - start)
+        count = len(ends)
+        if count < SHORT:
+            return None
+        if sections[0] == sections[1] == sections[-1]:
+            self._short = 0
+            return None
+        return EventBurst(first, first.sequence, count, last, data[start:offset], codec, first, sections, ends)
 
     def _keep(self, parts: _Parts, first: EventFrame) -> EventFrame:
         """Remember what an event was like; not its body."""
@@ -227,3 +325,13 @@ class BurstReader:
 def _length_at(data: bytes | bytearray | memoryview, offset: int) -> int:
     length: int = HEADER.unpack_from(data, offset)[0]
     return length
+
+
+def _runs(sections: list[bytes], start: int, end: int) -> list[tuple[int, int]]:
+    """Where equal sections stand one behind the other between two numbers: from which to which."""
+    found: list[tuple[int, int]] = []
+    for at in range(start + 1, end + 1):
+        if at == end or sections[at] != sections[start]:
+            found.append((start, at))
+            start = at
+    return found

@@ -379,29 +379,33 @@ class EventCodec:
         event_id = event_id or event.event_id
         if event_id is None:
             raise InvalidEvent("event without an id: its publisher gives it one before it is sent")
-        publisher = _publisher_bytes(event_id.publisher)
+        publisher = publisher_bytes(event_id.publisher)
         matching = encode_section(event, original)
         tail = b"".join((publisher, matching, event.body))
         size = self.header_size + len(tail)
-        if size > self.max_frame:
-            raise InvalidEvent(
-                f"event of {size} bytes ({len(event.body)} of them body): at most {self.max_frame} are allowed here;"
-                f" publish a reference instead, or raise max_frame (up to {MAX_FRAME})"
-            )
+        self.check_size(size, len(event.body))
         flags = event.priority << PRIORITY_SHIFT | (RELIABLE if reliable else 0)
         return EventFrame(
             flags | (REDELIVERED if event.redelivered else 0),
-            _ttl_ms(event.ttl),
+            ttl_ms_of(event.ttl),
             event_id.incarnation,
             event_id.timestamp,
             event_id.sequence,
-            self._no_origin if origin is None else self._origin_bytes(origin),
+            self._no_origin if origin is None else self.origin_bytes(origin),
             to_serve,
             served,
             len(publisher),
             len(matching),
             tail,
         )
+
+    def check_size(self, size: int, body: int) -> None:
+        """Raise InvalidEvent for a frame that is too large."""
+        if size > self.max_frame:
+            raise InvalidEvent(
+                f"event of {size} bytes ({body} of them body): at most {self.max_frame} are allowed here;"
+                f" publish a reference instead, or raise max_frame (up to {MAX_FRAME})"
+            )
 
     def encode_event(
         self,
@@ -418,7 +422,7 @@ class EventCodec:
             self.frame(event, reliable=reliable, origin=origin, to_serve=to_serve, served=served), number
         )
 
-    def _origin_bytes(self, origin: Address) -> bytes:
+    def origin_bytes(self, origin: Address) -> bytes:
         if origin is self._last_origin[0]:
             return self._last_origin[1]
         if len(origin) != self.levels or not all(0 <= part < self.fanout for part in origin):
@@ -441,7 +445,7 @@ def check_max_frame(max_frame: int) -> int:
     return max_frame
 
 
-def _publisher_bytes(publisher: str) -> bytes:
+def publisher_bytes(publisher: str) -> bytes:
     try:
         data = publisher.encode()
     except UnicodeEncodeError as error:
@@ -451,7 +455,7 @@ def _publisher_bytes(publisher: str) -> bytes:
     return data
 
 
-def _ttl_ms(ttl: float | None) -> int:
+def ttl_ms_of(ttl: float | None) -> int:
     if ttl is None:
         return NO_TTL
     if ttl * 1000 >= NO_TTL:

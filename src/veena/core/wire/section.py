@@ -89,12 +89,60 @@ _decoder = msgspec.msgpack.Decoder(_Fields)
 
 #: Types that need no look at the value.
 _PLAIN = frozenset({bool, float, str, type(None)})
+#: The same, and integers, of which only large ones need one.
+_PLAIN_OR_INTEGER = _PLAIN | {int}
+_TEXT = frozenset({str})
 _INT64_MIN = -(1 << 63)
 _UINT64_MAX = (1 << 64) - 1
 
 
 def encode_section(event: Event, original: Original | None = None) -> bytes:
     """The bytes of everything that engines see; raise InvalidEvent for what must not be published."""
+    data = encode_fields(event, original)
+    try:
+        if event.integer is None:
+            return _FIXED.pack(0, event.timestamp_ns) + data
+        return _FIXED_WITH_INTEGER.pack(_HAS_INTEGER, event.timestamp_ns, event.integer) + data
+    except struct.error:
+        raise fault_of_time(event) from None
+
+
+def fault_of_time(event: Event) -> InvalidEvent:
+    return InvalidEvent(f"timestamp_ns {event.timestamp_ns}: expected nanoseconds that fit 64 bits")
+
+
+def encode_fields(event: Event, original: Original | None = None) -> bytes:
+    """The same behind the fixed part: everything but time and integer."""
+    topic, tags, xml, headers = event.topic, event.tags, event.xml, event.headers
+    if (topic is None or type(topic) is str) and (xml is None or type(xml) is str) and not event.to:
+        properties = event.properties
+        # What has plain values and text as names needs no extension, and what is short keeps every bound by being so.
+        if _is_plain(properties) and (not headers or _is_plain(headers)) and (tags is None or _is_text(tags)):
+            try:
+                data = _encoder.encode((topic, tags, xml, properties, headers, (), original))
+            except (TypeError, OverflowError, ValueError):
+                return _checked_fields(event, original)
+            if len(data) - (len(xml) if xml else 0) <= MAX_NAME_LENGTH:
+                return data
+    return _checked_fields(event, original)
+
+
+def _is_plain(values: Mapping[str, Value]) -> bool:
+    """Whether msgpack has every value, as far as that can be told by its type."""
+    return type(values) is dict and (
+        not values or (_PLAIN_OR_INTEGER.issuperset(map(type, values.values())) and _has_names(values))
+    )
+
+
+def _is_text(tags: Mapping[str, str] | str) -> bool:
+    return type(tags) is dict and _TEXT.issuperset(map(type, tags.values())) and _has_names(tags)
+
+
+def _has_names(values: Mapping[str, object]) -> bool:
+    return _TEXT.issuperset(map(type, values)) and "" not in values
+
+
+def _checked_fields(event: Event, original: Original | None) -> bytes:
     tags = event.tags
     assert not isinstance(tags, str), "an Event holds its tags as a mapping"
     fields = _Fields(
@@ -107,18 +155,12 @@ def encode_section(event: Event, original: Original | None = None) -> bytes:
         original,
     )
     try:
-        if event.integer is None:
-            fixed = _FIXED.pack(0, event.timestamp_ns)
-        else:
-            fixed = _FIXED_WITH_INTEGER.pack(_HAS_INTEGER, event.timestamp_ns, event.integer)
         data = _encoder.encode(fields)
         # The types hold the bounds; reading it back is the one check that cannot differ from the receiver's.
         _decoder.decode(data)
     except (*DECODE_ERRORS, TypeError, OverflowError) as error:
         raise InvalidEvent(_explain(event, error)) from None
-    except struct.error:
-        raise InvalidEvent(f"timestamp_ns {event.timestamp_ns}: expected nanoseconds that fit 64 bits") from None
-    return fixed + data
+    return data
 
 
 def decode_section(data: bytes | memoryview) -> Section:
@@ -175,7 +217,8 @@ def _extended(kind: str, name: str, value: object) -> WireValue:
     if isinstance(value, str):
         return str(value)
     raise InvalidEvent(
-        f"{kind} {name!r} is a {type(value).__name__}: convert it to one of bool, int, float, str, bytes, None"
+        f"{kind} {name!r} is {value!r:.80}, a {type(value).__name__}:"
+        " convert it to one of bool, int, float, str, bytes, None"
     )
 
 

@@ -36,6 +36,9 @@ class SelectorEngine(IndexedEngine):
     def _split(self, constraint: Constraint) -> tuple[str, str]:
         return check_selector(constraint)
 
+    def concerns(self, topic: str | None) -> bool:
+        return topic in self._topics
+
     def _topic_of(self, event: Event) -> str | None:
         return event.topic
 

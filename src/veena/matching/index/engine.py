@@ -16,7 +16,7 @@ the destinations of its profiles.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, cast
 
 import numpy as np
@@ -34,9 +34,11 @@ from veena.matching.base.engine import (
     check_snapshot,
     sealed,
 )
+from veena.matching.condition.closures import Check, compile_condition
 from veena.matching.condition.explain import explain_condition
 from veena.matching.condition.formula import Formula
 from veena.matching.condition.tree import evaluate
+from veena.matching.index.batch import Batch
 from veena.matching.index.index import Index, Scope, recalled_rest
 from veena.matching.index.profiles import SHARED, Profiles
 from veena.matching.index.residual import Origin
@@ -45,6 +47,15 @@ from veena.matching.index.snapshot import read_index, write_index
 from veena.matching.index.template import Language, shared_templates
 
 SNAPSHOT_VERSION = 1
+
+#: Constraints of one topic that an event is compared with one by one, by compiled closures: the index has a fixed
+#: price, for an event alone and for a batch.
+FEW_ALONE, FEW_OF_A_BATCH = 12, 4
+#: Closures that an engine holds, a kilobyte each: those of topics that were asked for longest ago are made again.
+MAX_CHECKS = 8192
+#: Up to this many constraints of a topic the destinations of a batch are those of its matches: beyond it, what
+#: `destinations` may skip of an event alone is worth more.
+MANY = 8192
 
 #: With this many matches for each destination, all 32 are among them nine times out of ten.
 MATCHES_A_BIT = 6
@@ -55,11 +66,13 @@ Attributes = Mapping[str, object]
 class Topic(Scope):
     """The profiles of one topic, or of all where there are no topics."""
 
-    __slots__ = ("_known", "_only", "name")
+    __slots__ = ("_checks", "_known", "_only", "name")
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
+        #: The constraints as closures, by owner, once they were asked for.
+        self._checks: dict[int, Check] | None = None
         #: The only owner, -1 for none; from the second one on there is a dict, by text. `texts` are the engine's.
         self._only = -1
         self._known: dict[str, int] | None = None
@@ -88,8 +101,25 @@ class Topic(Scope):
             self._known = {texts[self._only]: self._only, text: owner}
             self._only = -1
 
+    def checks(self, texts: list[str], language: Language) -> dict[int, Check]:
+        """The constraints as closures, by owner: of a topic that has a few."""
+        checks = self._checks
+        if checks is None:
+            checks = self._checks = {}
+        if len(checks) != len(self):
+            for owner in self.owners():
+                if owner not in checks:
+                    checks[owner] = compile_condition(language.parse(texts[owner]))
+        return checks
+
+    def drop_checks(self) -> None:
+        self._checks = None
+
     def dismiss(self, text: str) -> None:
         """One of the owners is gone."""
+        gone = self._only if self._known is None else self._known[text]
+        if self._checks is not None:
+            self._checks.pop(gone, None)
         if self._known is None:
             self._only = -1
         else:
@@ -120,6 +150,8 @@ class IndexedEngine(Engine):
         #: By owner.
         self._texts: list[str] = []
         self._owner_topics: list[Topic] = []
+        #: The topics that have closures, the one that got them longest ago first.
+        self._compiled: dict[Topic, None] = {}
         #: Owners whose text may name a field of the header; without any, events show their properties only.
         self._header_readers = 0
 
@@ -180,6 +212,7 @@ class IndexedEngine(Engine):
         self._header_readers -= self.header_mark in text
         if not len(topic):
             del self._topics[topic.name]
+            self._compiled.pop(topic, None)
 
     def redirect(self, profile_id: int, constraint: Constraint, destination: int) -> None:
         check_profile(profile_id, destination)
@@ -197,6 +230,10 @@ class IndexedEngine(Engine):
             return []
         attributes = self._attributes(event) if self._header_readers else event.properties
         index = self._index
+        if len(topic) <= FEW_ALONE:
+            checks = self._checks_of(topic)
+            index.steps += len(checks)
+            return self._profiles.listed_few([owner for owner, check in checks.items() if check(attributes)])
         found: list[NDArray[np.int32]] = []
         index.see(attributes)
         try:
@@ -213,6 +250,80 @@ class IndexedEngine(Engine):
             owners = _distinct(owners)
         return self._profiles.listed(owners)
 
+    def match_batch(self, events: Sequence[Event]) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in events]
+        for topic, places in self._by_topic(events).items():
+            shown = [self._attributes(events[at]) if self._header_readers else events[at].properties for at in places]
+            for at, ids in zip(places, self._match_all(topic, shown), strict=True):
+                found[at] = ids
+        return found
+
+    def destinations_batch(self, events: Sequence[Event]) -> list[int]:
+        found = [0] * len(events)
+        for topic, places in self._by_topic(events).items():
+            if FEW_OF_A_BATCH < len(topic) <= MANY:
+                shown = [
+                    self._attributes(events[at]) if self._header_readers else events[at].properties for at in places
+                ]
+                masks = self._lead_all(topic, shown)
+            else:
+                masks = [self.destinations(events[at]) for at in places]
+            for at, mask in zip(places, masks, strict=True):
+                found[at] = mask
+        return found
+
+    def _checks_of(self, topic: Topic) -> dict[int, Check]:
+        """The constraints of a topic that has a few, as closures."""
+        checks = topic.checks(self._texts, self.language)
+        if topic not in self._compiled:
+            self._compiled[topic] = None
+            if len(self._compiled) > MAX_CHECKS // FEW_ALONE:
+                oldest = next(iter(self._compiled))
+                del self._compiled[oldest]
+                oldest.drop_checks()
+        return checks
+
+    def _by_topic(self, events: Sequence[Event]) -> dict[Topic, list[int]]:
+        """The places of the events that are for the profiles of each topic."""
+        topics, topic_of = self._topics, self._topic_of
+        found: dict[Topic, list[int]] = {}
+        for at, event in enumerate(events):
+            topic = topics.get(topic_of(event))  # type: ignore[arg-type]
+            if topic is not None:
+                found.setdefault(topic, []).append(at)
+        return found
+
+    def _match_all(self, topic: Topic, shown: list[Attributes]) -> list[list[int]]:
+        """For each of these events the ids of the profiles of its topic that it satisfies."""
+        profiles = self._profiles
+        if len(topic) <= FEW_OF_A_BATCH:
+            checks = self._checks_of(topic)
+            self._index.steps += len(checks) * len(shown)
+            if len(checks) == 1:
+                ((owner, check),) = checks.items()
+                held = profiles.listed_few([owner])
+                return [held if check(attributes) else [] for attributes in shown]
+            return [
+                profiles.listed_few([owner for owner, check in checks.items() if check(attributes)])
+                for attributes in shown
+            ]
+        places, owners = Batch(self._index, shown).matches(topic)
+        if self._index.has_spread and len(places):
+            places, owners = _distinct_pairs(places, owners)
+        return profiles.listed_each(places, owners, len(shown))
+
+    def _lead_all(self, topic: Topic, shown: list[Attributes]) -> list[int]:
+        """The same for destinations."""
+        found = [0] * len(shown)
+        places, owners = Batch(self._index, shown).matches(topic)
+        if len(places):
+            order = np.argsort(places, kind="stable")
+            places, owners = places[order], owners[order]
+            firsts = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1]))).tolist()
+            for start, end in zip(firsts, [*firsts[1:], len(places)], strict=True):
+                found[int(places[start])] = self._profiles.union(owners[start:end], 0)
+        return found
+
     def destinations(self, event: Event) -> int:
         topic = self._topics.get(self._topic_of(event))  # type: ignore[arg-type]
         if topic is None:
@@ -220,6 +331,16 @@ class IndexedEngine(Engine):
         attributes = self._attributes(event) if self._header_readers else event.properties
         index, everything = self._index, topic.mask
         mask = 0
+        if len(topic) <= FEW_ALONE:
+            for owner, check in self._checks_of(topic).items():
+                vector = self._profiles.vector(owner)
+                if vector & ~mask:
+                    index.steps += 1
+                    if check(attributes):
+                        mask |= vector
+                        if mask == everything:
+                            break
+            return mask
         judged: list[Segment] = []
         index.see(attributes)
         try:
@@ -389,6 +510,13 @@ def _count_reach(topics: list[Topic], places: NDArray[np.int32], snapshot: Snaps
         if count > 1:
             counted.planes = [vectors[number] if count >> power & 1 else 0 for power in range(count.bit_length())]
         topics[place].count_all(counted)
+
+
+def _distinct_pairs(
+    places: NDArray[np.int64], owners: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    pairs = np.unique((places << 32) | owners)
+    return pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.int32)
 
 
 def _distinct(owners: NDArray[np.int32]) -> NDArray[np.int32]:

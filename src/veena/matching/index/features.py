@@ -120,6 +120,11 @@ class Features:
             low[number] = high[number] = 0.0 if self.keys[number][1] == PRESENCE else nan
         self._touched.clear()
 
+    def codes(self, number: int) -> Mapping[str, int]:
+        """The codes of the texts that rows compare a feature with."""
+        table = self._codes.get(number)
+        return {} if table is None else table.codes
+
     def code_tables(self) -> list[tuple[int, str, int, int]]:
         """(feature, text, code, count) of all codes, for a snapshot."""
         return [

@@ -140,6 +140,43 @@ class Profiles:
             listed.sort()
         return listed
 
+    def listed_few(self, owners: list[int]) -> list[int]:
+        """The same of a few owners."""
+        if not owners:
+            return []
+        found: list[int] = []
+        for owner in owners:
+            crowd = self.crowds.get(owner) if self.crowds else None
+            if crowd is None:
+                found.append(int(self.ids[owner]))
+            else:
+                found += crowd.ids
+        found.sort()
+        return found
+
+    def listed_each(self, places: NDArray[np.int64], owners: NDArray[np.int32], count: int) -> list[list[int]]:
+        """The ids of all profiles of the owners at each place, ascending; there are so many places."""
+        if not len(places):
+            return [[] for _ in range(count)]
+        ids = self.ids.take(owners)
+        if self.crowds:
+            shared = ids == SHARED
+            crowds = [self.crowds[owner].ids for owner in owners[shared].tolist()]
+            sizes = [len(crowd) for crowd in crowds]
+            more = np.fromiter((each for crowd in crowds for each in crowd), dtype=np.int64, count=sum(sizes))
+            places = np.concatenate((places[~shared], np.repeat(places[shared], sizes)))
+            ids = np.concatenate((ids[~shared], more))
+        # NumPy sorts short numbers by their digits, and Python a short list sooner than NumPy all pairs.
+        order = np.argsort(places.astype(np.uint16) if count < 1 << 16 else places, kind="stable")
+        listed = ids[order].tolist()
+        ends = np.cumsum(np.bincount(places, minlength=count)).tolist()
+        return [sorted(listed[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def vector(self, owner: int) -> int:
+        """The destinations of an owner."""
+        number = int(self.numbers[owner])
+        return self.crowds[owner].mask if number == SHARED else self.vectors[number]
+
     def union(self, owners: NDArray[np.int32], mask: int) -> int:
         """The mask with the destinations of these owners."""
         if not self._wide:

@@ -92,12 +92,16 @@ class Rests:
         """Whether a formula is true of the event; asked once however often this is."""
         verdict = self.verdicts.get(number)
         if verdict is None:
-            check = self._checks[number]
-            if check is None:
-                check = self._checks[number] = compile_formula(All(self._recall(self.origins[number])))
-            verdict = self.verdicts[number] = check(attributes)
-            self.evaluations += 1
+            verdict = self.verdicts[number] = self.judge(number, attributes)
         return verdict
+
+    def judge(self, number: int, attributes: Mapping[str, object]) -> bool:
+        """Whether a formula is true of some attributes, whichever event is at hand."""
+        check = self._checks[number]
+        if check is None:
+            check = self._checks[number] = compile_formula(All(self._recall(self.origins[number])))
+        self.evaluations += 1
+        return check(attributes)
 
 
 def _key(rest: tuple[Formula, ...]) -> object:

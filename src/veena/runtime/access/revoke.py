@@ -10,6 +10,7 @@ from pathlib import Path
 
 from veena.errors import ConfigError
 from veena.runtime.access.users import load_users
+from veena.runtime.toml_text import load_toml
 
 
 def revoke_user(path: Path, name: str) -> bool:
@@ -39,7 +40,7 @@ def _is_entry(line: str, name: str) -> bool:
     if not line.lstrip().startswith("["):
         return False
     try:
-        return tomllib.loads(line) == {"user": {name: {}}}
+        return load_toml(line) == {"user": {name: {}}}
     except tomllib.TOMLDecodeError:
         return False
 

@@ -52,6 +52,7 @@ from veena.errors import AccessDenied, ConfigError
 from veena.runtime.access.access_events import PUBLISHER
 from veena.runtime.access.limits import Limits
 from veena.runtime.access.rights import MAX_RULES, Rights, Rule
+from veena.runtime.toml_text import load_toml
 from veena.runtime.transports.secret_files import check_secret
 
 MAX_FILE_BYTES = 16 << 20
@@ -287,7 +288,7 @@ def load_users(path: Path | str, limits: Limits | None = None) -> Users:
 def parse_users(text: str, file: str = "users", limits: Limits | None = None) -> Users:
     """The users that a TOML text lists."""
     try:
-        raw: dict[str, Any] = tomllib.loads(text)
+        raw: dict[str, Any] = load_toml(text)
         found = msgspec.convert(raw, _File)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(file, "syntax", str(error), "write it as TOML") from None

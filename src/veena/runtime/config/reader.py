@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -23,12 +22,15 @@ from veena.runtime.locator.regions import Regions
 from veena.runtime.networks.file import Network, load_network
 from veena.runtime.pki.broker_certificate import load_authorities
 from veena.runtime.pki.grant import NotGranted, remedy_for, verify_grant
+from veena.runtime.toml_text import load_toml
 from veena.runtime.transports.names import BrokerName
 from veena.runtime.transports.secret_files import check_not_open, check_secret
 from veena.runtime.transports.url import Url, is_loopback, parse_url
 
 #: A configuration is a page or two.
 MAX_FILE_BYTES = 1 << 20
+#: Faults of one file that are told; who has more mends these first.
+MAX_FAULTS = 100
 _DEFAULT_FILE = "the defaults"
 #: Keys that there were once: why there are none now, and what to write.
 _GONE = {
@@ -72,7 +74,10 @@ def parse_config(
     reading = _Reading(text, file, base or Path())
     config = reading.config(changes or {})
     if reading.faults or config is None:
-        raise ConfigFaults(sorted(reading.faults, key=_line_number))
+        found = sorted(reading.faults, key=_line_number)
+        if len(found) > MAX_FAULTS:
+            found[MAX_FAULTS:] = [ConfigError(file, "file", f"has more than {MAX_FAULTS} faults", "mend these first")]
+        raise ConfigFaults(found)
     return config
 
 
@@ -85,10 +90,12 @@ class _Reading:
         self.file = file
         self.base = base
         self.faults: list[ConfigError] = []
+        #: Where keys and tables begin, once it was asked for.
+        self._first_lines: dict[tuple[str, ...], int] | None = None
 
     def config(self, changes: dict[str, dict[str, Any]]) -> Config | None:
         try:
-            document = tomllib.loads(self.text)
+            document = load_toml(self.text)
         except (ValueError, RecursionError) as error:
             reason, _, place = str(error).partition(" (at ")
             found = re.match(r"line (\d+)", place)
@@ -109,6 +116,8 @@ class _Reading:
         known = kind.__struct_fields__
         good: dict[str, Any] = {}
         for key, value in given.items():
+            if len(self.faults) > MAX_FAULTS:
+                break
             if key not in known:
                 if (".".join(path), key) in _GONE:
                     self.fault(path, key, *_GONE[".".join(path), key])
@@ -380,6 +389,8 @@ class _Reading:
     # --- pointing into the text ---
 
     def fault(self, path: tuple[str, ...], key: str, reason: str, remedy: str) -> None:
+        if len(self.faults) > MAX_FAULTS:
+            return
         line = self._line(path, key)
         where = f"[{'.'.join(path)}] {key}" if path else f"[{key}]"
         entry = where if line is None else f"line {line}, {where}"
@@ -387,19 +398,9 @@ class _Reading:
 
     def _line(self, path: tuple[str, ...], key: str) -> int | None:
         """The line of a key, else of its table."""
-        inside: tuple[str, ...] = ()
-        header: int | None = None
-        for number, line in enumerate(self.lines, 1):
-            found = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
-            if found:
-                inside = tuple(part.strip().strip("\"'") for part in found[1].split("."))
-                if inside == (*path, key):
-                    return number
-                if inside == path:
-                    header = number
-            elif inside == path and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
-                return number
-        return header
+        if self._first_lines is None:
+            self._first_lines = _first_lines(self.lines)
+        return self._first_lines.get((*path, key), self._first_lines.get(path))
 
 
 def split_place(text: str) -> tuple[str, int | None]:
@@ -407,6 +408,22 @@ def split_place(text: str) -> tuple[str, int | None]:
     host, _, port = text.rpartition(":")
     ok = host and port.isascii() and port.isdigit() and int(port) <= 65535
     return host.strip("[]"), int(port) if ok else None
+
+
+def _first_lines(lines: list[str]) -> dict[tuple[str, ...], int]:
+    """The first line of each table and of each key in it."""
+    found: dict[tuple[str, ...], int] = {}
+    inside: tuple[str, ...] = ()
+    for number, line in enumerate(lines, 1):
+        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
+        if header:
+            inside = tuple(part.strip().strip("\"'") for part in header[1].split("."))
+            found.setdefault(inside, number)
+            continue
+        key = re.match(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=.]+))\s*[=.]", line)
+        if key:
+            found.setdefault((*inside, key[1] or key[2] or key[3] or ""), number)
+    return found
 
 
 def _listed(network: Network) -> Iterator[Url]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from veena.address import Address, format_address
-from veena.core.boundary.signing import Fault
+from veena.core.boundary.signing import Fault, FaultCode
 from veena.core.wire.signatures import Credential, Signature
 from veena.runtime.links.trust import Trust
 from veena.runtime.pki.broker_certificate import BrokerCertificate, NotCertified, verify_certificate
@@ -65,13 +65,17 @@ class StatementVerifier:
         known = self._find(credential, signature.credential, wall_ns / 1e9)
         certificate = known.certificate
         if certificate is None:
-            return Fault(known.why_not, is_plain=False)
+            return Fault(FaultCode.UNCERTIFIED, known.why_not, is_plain=False)
         names = [name for name in certificate.names if name.network == self._trust.network]
         if not names:
-            return Fault(f"its signer is a broker of network {certificate.names[0].network!r}", is_plain=True)
+            return Fault(
+                FaultCode.ELSEWHERE,
+                f"its signer is a broker of network {certificate.names[0].network!r}",
+                is_plain=True,
+            )
         fault = self._fault_of_place(names, known, signature.signer)
         if fault is None and not is_signed(certificate.public_key, PURPOSE, statement, signature.data):
-            fault = Fault(f"its signature is not one of broker {names[0].name!r}", is_plain=True)
+            fault = Fault(FaultCode.FORGED, f"its signature is not one of broker {names[0].name!r}", is_plain=True)
         return fault
 
     def _find(self, credential: Credential, name: bytes, now: float) -> _Known:
@@ -112,14 +116,18 @@ class StatementVerifier:
                 outside.append(label)
         shown = f"broker {names[0].name!r} may not speak as {format_address(signer)}"
         if len(outside) == len(names):
-            return Fault(f"{shown}: its certificate lets it live in {' or '.join(outside)}", is_plain=False)
+            return Fault(
+                FaultCode.ELSEWHERE, f"{shown}: its certificate lets it live in {' or '.join(outside)}", is_plain=False
+            )
         if any(self._trust.bindings.address_of(name.name) == signer for name in names):
             return None
         grant = known.grant
         if grant is None:
-            return Fault(f"{shown}: {known.why_not}; {remedy_for(names[0].name, signer)}", is_plain=False)
+            return Fault(
+                FaultCode.UNBOUND, f"{shown}: {known.why_not}; {remedy_for(names[0].name, signer)}", is_plain=False
+            )
         if (grant.network, grant.address) != (self._trust.network, signer) or all(
             name.name != grant.name for name in names
         ):
-            return Fault(f"{shown}: its grant says that {grant}", is_plain=True)
+            return Fault(FaultCode.ELSEWHERE, f"{shown}: its grant says that {grant}", is_plain=True)
         return None

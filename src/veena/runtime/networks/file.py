@@ -13,7 +13,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from veena.runtime.networks.model import (
     make_network,
     partitions,
 )
+from veena.runtime.toml_text import load_toml
 
 __all__ = [
     "Articulation",
@@ -193,7 +193,7 @@ class _Reader:
 
     def _parsed(self) -> dict[str, Any]:
         try:
-            return tomllib.loads(self.text)
+            return load_toml(self.text)
         except RecursionError:
             raise self._fault(
                 "file", "is nested too deeply", "write [network], [[broker]] and [[link]] tables"

@@ -63,7 +63,7 @@ def open_file(given: Path, check_seconds: float) -> StoreFile:
     path = store_path(given)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = _lock(path)
+        lock = locked(path)
     except OSError as error:
         raise explained(error, path) from error
     connection: sqlite3.Connection | None = None
@@ -135,8 +135,8 @@ def _sync_directory(directory: Path) -> None:
             os.close(opened)
 
 
-def _lock(path: Path) -> int:
-    """Take the lock beside the file; its descriptor."""
+def locked(path: Path) -> int:
+    """Take the lock beside a file; its descriptor. Raises StoreError where another process has it."""
     beside = path.with_name(path.name + ".lock")
     lock = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -18,14 +18,7 @@ from veena.address import Address, format_address, link_level
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.broker import Broker
 from veena.core.trust.proof_store import ProofStore
-from veena.core.trust.signatures import (
-    SIGNED_LEVEL,
-    coarsest,
-    digest_statement,
-    end_statement,
-    folding_hash,
-    withdrawal_statement,
-)
+from veena.core.trust.signatures import SIGNED_LEVEL, Statements, folding_hash
 from veena.sim.runs.faults import Fault
 from veena.sim.world.lying import Lying
 from veena.sim.world.world import World
@@ -51,7 +44,13 @@ def plan_liars(world: World, count: int, chance: Random, times_ns: tuple[int, in
         address, alters = chance.choice(places), chance.random() < 0.4 and world.ring is not None
         lasts = chance.randint(SHORTEST_NS, min(LONGEST_NS, end_ns - begin_ns))
         at_ns = chance.randint(begin_ns, end_ns - lasts)
-        lying = Lying(address, Random(chance.getrandbits(64)), alters, world.settings.network, world.ring)
+        lying = Lying(
+            address,
+            Random(chance.getrandbits(64)),
+            alters,
+            Statements(world.settings.network, len(address)),
+            world.ring,
+        )
         for look_ns in range(at_ns, at_ns + lasts + LOOK_NS, LOOK_NS):
             world.at(look_ns, lambda: _look(world, false))
         world.at(at_ns, lambda lying=lying, until_ns=at_ns + lasts: _lie(world, lying, until_ns))  # type: ignore[misc]
@@ -100,6 +99,7 @@ def false_statements(world: World) -> Iterator[str]:
 def _false_digests(world: World, broker: Broker) -> Iterator[str]:
     host, store, ring = broker.identity.address, _store(broker), world.ring
     assert ring is not None
+    statements = Statements(world.settings.network, len(host))
     for unit, digest in broker.profiles.table.digests.items():
         if digest.version[1] == host:
             continue
@@ -110,7 +110,7 @@ def _false_digests(world: World, broker: Broker) -> Iterator[str]:
             yield f"{what} without a signature"
             continue
         signer = proof.signature.signer
-        statement = digest_statement(world.settings.network, signer, unit, digest.version, scopes, proof.foldings)
+        statement = statements.digest(signer, unit, digest.version, scopes, proof.foldings)
         if not ring.has_signed(signer, statement):
             yield f"{what} that {format_address(signer)} has not signed"
         for part, hashes in zip(digest.parts, proof.foldings, strict=True):
@@ -119,10 +119,11 @@ def _false_digests(world: World, broker: Broker) -> Iterator[str]:
 
 
 def _false_connections(world: World, broker: Broker) -> Iterator[str]:
-    host, store, ring, network = broker.identity.address, _store(broker), world.ring, world.settings.network
+    host, store, ring = broker.identity.address, _store(broker), world.ring
     assert ring is not None
+    statements = Statements(world.settings.network, len(host))
     for record in broker.table.everything():
-        units = coarsest(record, len(host))
+        units = statements.coarsest(record)
         if record.level < SIGNED_LEVEL or any(host[: len(unit)] == unit for unit in units):
             continue  # the host's own unit is believed without a signature
         what = f"{format_address(host)} believes a connection of {' and '.join(map(format_address, units))}"
@@ -131,11 +132,11 @@ def _false_connections(world: World, broker: Broker) -> Iterator[str]:
             found = kept.ends[end]
             if found is None:
                 yield f"{what} without the signature of an end"
-            elif not ring.has_signed(found[1].signer, end_statement(network, found[1].signer, record, end)):
+            elif not ring.has_signed(found[1].signer, statements.end(found[1].signer, record, end)):
                 yield f"{what} that an end has not signed"
         down = kept.down
         if not record.up and (
-            down is None or not ring.has_signed(down.signer, withdrawal_statement(network, down.signer, record))
+            down is None or not ring.has_signed(down.signer, statements.withdrawal(down.signer, record))
         ):
             yield f"{what} to be over, which nobody has signed"
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from veena.address import Address, format_address
-from veena.core.boundary.signing import Fault, Signing
+from veena.core.boundary.signing import Fault, FaultCode, Signing
 from veena.core.wire.signatures import Credential, Signature
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class _KeyVerifier:
         del wall_ns  # keys of a simulation do not expire
         self._ring.checks += 1
         if credential.certificate != self._ring.public_key(signature.signer):
-            return Fault(f"its key is not that of {format_address(signature.signer)}", is_plain=True)
+            return Fault(FaultCode.FORGED, f"its key is not that of {format_address(signature.signer)}", is_plain=True)
         try:
             Ed25519PublicKey.from_public_bytes(credential.certificate).verify(signature.data, statement)
         except InvalidSignature:
-            return Fault("its signature does not fit", is_plain=True)
+            return Fault(FaultCode.FORGED, "its signature does not fit", is_plain=True)
         return None
 
 

@@ -19,15 +19,7 @@ from veena.core.boundary.inputs_effects import Numbered
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS
 from veena.core.broker import Broker
 from veena.core.links.link import Link
-from veena.core.trust.signatures import (
-    SIGNED_LEVEL,
-    claim_statement,
-    coarsest,
-    digest_statement,
-    end_statement,
-    state_hash,
-    withdrawal_statement,
-)
+from veena.core.trust.signatures import SIGNED_LEVEL, Statements, state_hash
 from veena.core.wire.control import ConnectionRecord, Connections, Frame
 from veena.core.wire.interest import Claim, Digest, Have, Interest, Mark, Version
 from veena.core.wire.signatures import (
@@ -55,7 +47,7 @@ class Lying:
     address: Address
     chance: Random
     alters: bool
-    network: str
+    statements: Statements
     ring: KeyRing | None
     #: Lies that were told.
     told: int = 0
@@ -87,7 +79,7 @@ class Lying:
         return frame
 
     def _is_at(self, record: ConnectionRecord) -> bool:
-        return any(map(self._is_own, coarsest(record, len(self.address))))
+        return any(map(self._is_own, self.statements.coarsest(record)))
 
     def _told(self, before: Frame, after: Frame) -> Frame:
         self.told += before != after
@@ -128,7 +120,7 @@ class Lying:
         frame = Interest((), (Digest(unit, version, ()),))
 
         def signed(signer: Address, sign: Callable[[bytes], Signature]) -> Proofs:
-            statement = digest_statement(self.network, signer, unit, version, (), ())
+            statement = self.statements.digest(signer, unit, version, (), ())
             return Proofs(digests=(DigestProof(unit, version, (), sign(statement)),))
 
         return self._with_proofs(frame, version[1], signed)
@@ -148,7 +140,7 @@ class Lying:
 
         def signed(signer: Address, sign: Callable[[bytes], Signature]) -> Proofs:
             del signer
-            made = sign(claim_statement(self.network, claim, state))
+            made = sign(self.statements.claim(claim, state))
             return Proofs(claims=(ClaimProof(who, teller, claim.serial, state, made),))
 
         return self._with_proofs(Have((claim,)), teller, signed)
@@ -176,11 +168,11 @@ class Lying:
 
     def _connection(self, record: ConnectionRecord) -> list[Frame]:
         def signed(signer: Address, sign: Callable[[bytes], Signature]) -> Proofs:
-            low, high = (sign(end_statement(self.network, signer, record, end)) for end in (0, 1))
-            down = () if record.up else (sign(withdrawal_statement(self.network, signer, record)),)
+            low, high = (sign(self.statements.end(signer, record, end)) for end in (0, 1))
+            down = () if record.up else (sign(self.statements.withdrawal(signer, record)),)
             return Proofs(connections=(ConnectionProof(record.id, (low,), (high,), down),))
 
-        speaker = self._speaker(coarsest(record, len(self.address))[0])
+        speaker = self._speaker(self.statements.coarsest(record)[0])
         return self._with_proofs(Connections((record,), False), speaker, signed)
 
     def _with_proofs(

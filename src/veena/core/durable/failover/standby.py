@@ -33,7 +33,8 @@ from veena.core.boundary.settings import READ_BATCH, Settings
 from veena.core.boundary.stored import STANDBY, Disk, Entry, Forgotten, Reached, Registered
 from veena.core.boundary.tickets import Ledger, LogReader
 from veena.core.durable.handover import Roaming
-from veena.core.durable.registry import Durables, KeepsEvents
+from veena.core.durable.intake import KeepsEvents
+from veena.core.durable.registry import Durables
 from veena.core.durable.subscription import Durable, DurableObserver, Key, remember
 from veena.core.interest.constraint import SUBSCRIBED, create_engine, keyed_want, make_want, unreadable
 from veena.core.messages.addresses import INTERNAL, broker_id, everybody_id
