@@ -476,6 +476,8 @@ class Broker:
         if only is None:
             if self.events.flush(now_ns):
                 schedule.events_passed()
+            if self.events.router.resending.behind:
+                schedule.timer_changed()
             self._effects += self.ledger.flush()
         for link in self._links.values() if only is None else (only,):
             if not link.ordered:

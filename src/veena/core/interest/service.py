@@ -109,7 +109,9 @@ class Profiles:
         )  # fmt: skip
         self.quota = Quota(network, settings, self.table, self.speakers)
         self.claimant = Claimant(network, self.table, self.leases, self.claims, settings, self.beyond, incarnation)
-        self.acknowledgements = Acknowledgements(network, self.clients, self.table, self.leases, self.claims)
+        self.acknowledgements = Acknowledgements(
+            network, self.clients, self.table, self.leases, self.claims, self.speakers.own.wants.cover_of
+        )
         #: Whether a neighbour has told everything that it knows; who begins a network waits for nobody.
         self.is_told = not self.leases.known() and not is_newcomer
         self._elected_version = -1

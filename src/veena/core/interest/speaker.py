@@ -25,7 +25,7 @@ from veena.address import Address, Unit, as_seen
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.interest.announced import Due
 from veena.core.interest.constraint import Want
-from veena.core.interest.cover_set import MAX_COMPARED, CoverSet
+from veena.core.interest.cover_set import CoverSet
 from veena.core.interest.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
 from veena.core.interest.table import InterestTable, Pair, mark_key, pair_of
 from veena.core.messages.pace import Pace
@@ -39,9 +39,9 @@ MAX_OTHERS = 8
 #: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions, and what
 #: is told of them takes 400 bytes each for a moment, between others that stay: it is not given back.
 MAX_BATCH = 2048
-#: Wants that one is compared with where a digest is told: it gains little by that, since the atoms are mostly the same.
-FEW_COMPARED = 32
-#: A digest of so many wants is made anew when one of them has gone: 10 ms. A larger one when the sixteenth part of its
+#: Wants that one step reads for a digest: 20 ms where each is another text.
+MADE_AT_ONCE = 512
+#: A digest of so many wants is made anew when one of them has gone. A larger one when the sixteenth part of its
 #: wants has, or after a minute; until then it lets through what only they asked for. A hundred thousand hashes at every
 #: change would keep all events waiting.
 SMALL_DIGEST = 4096
@@ -81,7 +81,7 @@ class Speaker:
         self.level = level
         self.unit: Unit = network.own(level)
         due = Due(table.own, level) if level <= DIGEST_LEVEL else None
-        self.wants = CoverSet(network.levels, due, MAX_COMPARED if level < DIGEST_LEVEL else FEW_COMPARED)
+        self.wants = CoverSet(network.levels, due)
         #: Wants that this speaker has counted itself until nobody had them any longer, and not yet withdrawn: of these
         #: it knows that they are gone.
         self._gone: dict[bytes, None] = {}
@@ -107,6 +107,9 @@ class Speaker:
         self._is_outdated = False
         #: Of a unit that tells a digest of its wants: what there is of it.
         self._made: list[DigestPart] = []
+        #: One that is being made anew, and the keys of what has still to be looked at.
+        self._anew: list[DigestPart] = []
+        self._rest: list[bytes] | None = None
         #: When it was known to hold nothing that nobody wants.
         self._precise_ns = 0
 
@@ -184,6 +187,8 @@ class Speaker:
 
     def review(self, now_ns: int) -> list[Row | Digest]:
         """What has to be told now."""
+        if self.wants.is_busy and self.wants.go_on():
+            self.stir(now_ns)
         if self.due_ns is None or now_ns < self.due_ns:
             return []
         self.due_ns = None
@@ -276,6 +281,8 @@ class Speaker:
 
     def _digest(self, sure: bool, now_ns: int) -> list[Digest]:
         parts = tuple(self._parts(now_ns))
+        if self.level == DIGEST_LEVEL and self._table.own.untold_keys(DIGEST_LEVEL):
+            return []  # in a moment, with all of it
         known = self._table.digest(self.unit)
         if not sure:
             if known is None:
@@ -306,17 +313,31 @@ class Speaker:
         """The digest of the wants that rows tell below: with the new ones at once, in the end without the old."""
         own = self._table.own
         count, surplus = own.due_count(DIGEST_LEVEL), own.surplus
-        if not surplus:
+        if not surplus and self._rest is None:
             self._precise_ns = now_ns
-        if surplus and (count <= SMALL_DIGEST or surplus >= count // MAX_SURPLUS or now_ns >= self._stale_ns()):
-            self._made = make_parts(own.take_all())
+        is_poor = count <= SMALL_DIGEST or surplus >= count // MAX_SURPLUS or now_ns >= self._stale_ns()
+        if self._rest is None and surplus and is_poor:
+            self._rest, self._anew = own.take_all(), []
             self._precise_ns = now_ns
-        else:
-            fresh = own.take_untold()
-            self._made = merge_digests(self._made, make_parts(fresh)) if fresh else self._made
-        if own.surplus and self.due_ns is None:
+        fresh = make_parts(own.take_untold(MADE_AT_ONCE))
+        self._made = merge_digests(self._made, fresh) if fresh else self._made
+        if self._rest is not None:
+            self._make_anew(self._rest, fresh)
+        if self._rest is not None or own.untold_keys(DIGEST_LEVEL):
+            self.due_ns = now_ns  # there is more
+        elif own.surplus and self.due_ns is None:
             self.due_ns = self._stale_ns()
         return self._made
+
+    def _make_anew(self, rest: list[bytes], fresh: list[DigestPart]) -> None:
+        """Some more of a digest that holds nothing that nobody wants; when it is whole, it takes the other's place."""
+        own = self._table.own
+        some, self._rest = rest[-MADE_AT_ONCE:], rest
+        del rest[-MADE_AT_ONCE:]
+        wants = [own.find(key) for key in some if own.is_due(key, DIGEST_LEVEL)]
+        self._anew = merge_digests(self._anew, make_parts([want for want in wants if want is not None]), fresh)
+        if not rest:
+            self._made, self._anew, self._rest = self._anew, [], None
 
     def _stale_ns(self) -> int:
         return self._precise_ns + MAX_STALE_NS
@@ -444,6 +465,8 @@ class Speakers:
         return [] if speaker is None else speaker.review(now_ns)
 
     def next_wakeup(self) -> int | None:
+        if any(speaker.wants.is_busy for speaker in self._speaking.values()):
+            return 0
         due = (speaker.due_ns for speaker in self._speaking.values())
         return min((time for time in due if time is not None), default=None)
 
