@@ -67,11 +67,10 @@ class Blocks:
     def add(self, bounds: Sequence[float], key: bytes) -> None:
         point = np.array(bounds)
         number = self._nearest(point)
-        keys = self._keys[number]
-        if len(keys) == BLOCK:
+        while len(self._keys[number]) == BLOCK:
             self._split(number)
             number = self._nearest(point)
-            keys = self._keys[number]
+        keys = self._keys[number]
         self._rows[number][:, len(keys)] = point
         keys.append(key)
         self._counts += 1
