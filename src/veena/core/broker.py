@@ -504,6 +504,7 @@ class Broker:
             self._close(blocked, str(blocked.blocked), now_ns)
         if self.claimants:
             self._review_claimants(now_ns)
+        self.profiles.flush(now_ns)
         self.exchange.pass_on_wants(now_ns)  # before the connections that bring their units into reach
         news = self.table.take_news()
         while news:
