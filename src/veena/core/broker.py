@@ -476,6 +476,8 @@ class Broker:
         if only is None:
             if self.events.flush(now_ns):
                 schedule.events_passed()
+            if self.events.router.resending.behind:
+                schedule.timer_changed()
             self._effects += self.ledger.flush()
         for link in self._links.values() if only is None else (only,):
             if not link.ordered:
@@ -502,6 +504,7 @@ class Broker:
             self._close(blocked, str(blocked.blocked), now_ns)
         if self.claimants:
             self._review_claimants(now_ns)
+        self.profiles.flush(now_ns)
         self.exchange.pass_on_wants(now_ns)  # before the connections that bring their units into reach
         news = self.table.take_news()
         while news:

@@ -321,7 +321,7 @@ class Events:
         is_busy = len(self.router.duties) or self.copies.is_busy or len(self.kept_copies) or self.reader.must_read_again
         look = self._next_look_ns if is_busy else None
         parts = (
-            self.origin, self.ends, self.held, self.evaluations, self.sessions, self.standing, self.quench,
+            self.router, self.origin, self.ends, self.held, self.evaluations, self.sessions, self.standing, self.quench,
             self.explainer,
         )  # fmt: skip
         return min((time for time in (look, *(part.next_wakeup() for part in parts)) if time is not None), default=None)

@@ -143,6 +143,10 @@ class Schedule:
         assert self.work is CONTROL
         self.work, self.timers = NONE, Timers.UNKNOWN
 
+    def timer_changed(self) -> None:
+        """A part has set a timer while it handled an event: the times that were found are not valid any more."""
+        self.timers = Timers.UNKNOWN
+
     def beat_changed(self) -> None:
         """A link over a transport that loses frames has a new timer."""
         if self.timers is Timers.KNOWN:

@@ -154,6 +154,18 @@ def test_rows_are_measured_with_foreign_constraints() -> None:
     assert all(each["to_alone"] > 0 for each in found[2:])
 
 
+@pytest.mark.slow
+def test_one_client_in_python_is_measured() -> None:
+    """Each way to publish, with equal events and with varying ones: the client's own CPU is told apart."""
+    command = [sys.executable, "-m", "veena.cli", "bench", "broker", "--client", "--seconds", "0.1", "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {each["events"] for each in found} == {"alike", "varying"}
+    assert len({each["client"] for each in found}) == 5
+    assert all(each["per_second"] > 0 and each["cpu_us"] > 0 for each in found)
+
+
 def test_a_row_that_is_not_there_is_named() -> None:
     command = [sys.executable, "-m", "veena.cli", "bench", "broker", "--row", "nothing"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

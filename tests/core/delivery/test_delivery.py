@@ -15,11 +15,13 @@ from tests.core.scripted_events import (
     event_copy,
     mates,
     peer,
+    publication,
+    publish,
 )
 from veena.core.boundary.inputs_effects import Deliver, Effect, Subscribe, Unsubscribe
 from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.boundary.stored import Disk, LastHad
-from veena.core.delivery.delivery import MAX_WAITS
+from veena.core.delivery.delivery import GATHER_BURST, MAX_WAITS, REST
 from veena.core.wire.event import BACKLOG, EventFrame
 from veena.event import Event, lane
 
@@ -415,6 +417,32 @@ def test_what_is_held_while_a_backlog_is_waited_for_is_bounded(monkeypatch: pyte
     effects = arrive(up, here(5), here(6), here(7))
     effects += later(host, 1)
     assert delivered(effects) == [5, 6, 7]
+
+
+def test_what_is_published_here_does_not_wait_for_backlogs_of_others() -> None:
+    """I5: nobody else can hold an earlier event of its streams."""
+    host, up = end()
+    incarnation = host.attach(7, "q")
+    host.events.ends.gather(SECOND_NS, 0)
+    effects = arrive(up, here(9))
+    effects += publish(host, 7, publication(1, incarnation, publisher="q"))
+    assert delivered(effects) == [1]
+    assert delivered(later(host, SECOND_NS)) == [9]
+
+
+def test_a_unit_that_comes_and_goes_holds_events_up_for_a_part_of_the_time() -> None:
+    """I5: whoever lets a broker wait for backlogs again and again does so for a quarter of the time at most."""
+    host, _ = end()
+    ends = host.events.ends
+    waited = 0
+    step_ns, steps = SECOND_NS // 4, 2000
+    for count in range(steps):
+        now_ns = count * step_ns
+        ends.gather(SECOND_NS, now_ns)
+        ends.tick(now_ns)
+        waited += ends.next_wakeup() is not None
+    burst = (GATHER_BURST + 1) * MAX_WAITS * SECOND_NS // step_ns
+    assert burst // 2 <= waited <= steps // (1 + REST) + burst
 
 
 # --- bounds ---

@@ -15,6 +15,7 @@ from veena.core.boundary.inputs_effects import (
     ClientUp,
     Deliver,
     DeliverBurst,
+    DeliverMixed,
     Effect,
     Input,
     Publish,
@@ -83,6 +84,10 @@ class Lone:
                 self._got([effect.frame], effect.receivers)
             elif isinstance(effect, DeliverBurst):
                 self._got(effect.burst.frames(), effect.receivers)
+            elif isinstance(effect, DeliverMixed):
+                frames = effect.burst.frames()
+                for receivers, start, end in effect.pieces:
+                    self._got(frames[start:end], receivers)
             elif isinstance(effect, Accepted):
                 self.accepted[effect.id.timestamp, effect.id.sequence] = None
             elif isinstance(effect, AcceptedRun):

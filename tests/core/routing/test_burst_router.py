@@ -14,6 +14,7 @@ from veena.core.boundary.inputs_effects import (
     Close,
     Deliver,
     DeliverBurst,
+    DeliverMixed,
     LinkRoom,
     Publish,
     PublishBatch,
@@ -71,6 +72,9 @@ class Mesh:
             self._note([effect.frame], effect.receivers)
         elif isinstance(effect, DeliverBurst):
             self._note(effect.burst.frames(), effect.receivers)
+        elif isinstance(effect, DeliverMixed):
+            for receivers, start, end in effect.pieces:
+                self._note(effect.burst.frames()[start:end], receivers)
 
     def _note(self, frames: list[EventFrame], receivers: tuple[tuple[int, tuple[int, ...]], ...]) -> None:
         for frame in frames:

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from veena.address import Address
 from veena.bench.fuzzing.channel import PATIENCE_S, Channel, WebSocketChannel
 from veena.bench.fuzzing.corpus import load_lines
 from veena.bench.fuzzing.drawing import Drawing
@@ -29,6 +30,8 @@ FRAMES: Final = 300
 CLIENT_KINDS: Final = tuple(cls for kind, cls in KINDS.items() if kind >= 64 or kind in (3, 4))
 LINK_KINDS: Final = tuple(cls for kind, cls in KINDS.items() if kind < 64)
 FOREIGN: Final = 0.02
+#: And of lives of a neighbour that begin under one of a few addresses.
+NEAR: Final = 0.3
 #: Shares of connections that send noise instead of a greeting, and a drawn greeting instead of a right one.
 NOISE, DRAWN_GREETING = 0.05, 0.05
 LEVELS: Final = 4
@@ -153,47 +156,55 @@ class WebSocketAttacker(ClientAttacker):
 
 
 class LinkAttacker(Attacker):
-    """A neighbour that nobody configured."""
+    """A neighbour that nobody configured.
+
+    Some lives begin under one of a few addresses, as a neighbour that comes back does; the others, and each entry of
+    the corpus, take any of half a million.
+    """
 
     network = "alone"
 
     def life(self) -> Any:
-        channel, place = self.dial(), self.chance.randrange(8, 24)
+        channel, address = self.dial(), self.near() if self.chance.random() < NEAR else self.anywhere()
         if self.chance.random() < DRAWN_GREETING:
             self.send(channel, self.drawing.control(Hello))
         else:
-            self.greet(channel, place)
+            self.greet(channel, address)
         for numbered in range(2, 2 + self.chance.randint(1, FRAMES)):
             if not channel.is_open:
                 break
-            self.send(channel, _numbered(self.frame(place), numbered))
+            self.send(channel, _numbered(self.frame(address), numbered))
             yield True
         channel.close()
 
-    def greet(self, channel: Channel, place: int) -> None:
-        greeting = encode(self.hello(place), 1)
+    def near(self) -> Address:
+        return (0, 0, 0, self.chance.randrange(8, 24))
+
+    def anywhere(self) -> Address:
+        return (*(self.chance.randrange(FANOUT) for _ in range(LEVELS - 1)), self.chance.randrange(8, 24))
+
+    def greet(self, channel: Channel, address: Address) -> None:
+        greeting = encode(self.hello(address), 1)
         channel.send(greeting)
         self.pace.sent(len(greeting))
         channel.take(PATIENCE_S)
 
-    def hello(self, place: int) -> Hello:
-        address = (0, 0, 0, place)
+    def hello(self, address: Address) -> Hello:
         nonce, incarnation = self.chance.getrandbits(64), self.number()
-        return Hello(
-            VERSION_LOW, VERSION, self.network, LEVELS, FANOUT, address, incarnation, nonce, 1000, (), f"fuzz-{place}"
-        )
+        name = _name(address)
+        return Hello(VERSION_LOW, VERSION, self.network, LEVELS, FANOUT, address, incarnation, nonce, 1000, (), name)
 
-    def frame(self, place: int) -> bytes:
+    def frame(self, address: Address) -> bytes:
         chance = self.chance
         if chance.random() < 0.05:
             return encode(Heartbeat(1, 0), 1)
         if chance.random() < 0.2:
-            return self.drawing.event(f"fuzz-{place}", 1)
+            return self.drawing.event(_name(address), 1)
         return self.drawing.control(chance.choice(CLIENT_KINDS if chance.random() < FOREIGN else LINK_KINDS))
 
     def replay(self, entry: Any) -> None:
         channel = self.dial()
-        self.greet(channel, 30)
+        self.greet(channel, self.anywhere())
         self.send(channel, _numbered(self.drawing.of(entry[0], entry[1:]), 2))
         channel.take(GLANCE_S)
         channel.close()
@@ -233,6 +244,10 @@ class HttpAttacker(Attacker):
         self.send(channel, data)
         channel.take(GLANCE_S)
         channel.close()
+
+
+def _name(address: Address) -> str:
+    return "fuzz-" + "-".join(map(str, address))
 
 
 def _numbered(frame: bytes, number: int) -> bytes:

@@ -28,7 +28,10 @@ from veena.event import Event
 from veena.runtime.fleet.fleet import Fleet, Member
 from veena.runtime.networks.file import parse_network
 
-DOORS: Final = ("client", "websocket", "link", "http")
+DOORS: Final = ("client", "websocket", "link", "link-unbounded", "http")
+#: The door for links, of a broker that takes any number of short links: to try more frames. Nobody runs such a broker,
+#: so nobody asks how long the honest client waits there.
+UNBOUNDED: Final = "link-unbounded"
 CONFIGURATION: Final = "configuration"
 NETWORK: Final = """
 [network]
@@ -44,6 +47,7 @@ address = "w.e.c.n"
 [[link]]
 between = ["w.e.c.n", "w.e.c.b"]
 """
+ANY_LINKS: Final = "[links]\nshort_links_per_s = 1000000\n"
 HTTP: Final = '[http]\nlisten = "127.0.0.1:{port}"\n'
 PULSE_S: Final = 0.005
 PATIENCE_S: Final = 30.0
@@ -82,6 +86,11 @@ class Trial(msgspec.Struct):
     @property
     def times(self) -> float:
         return self.attack.p99_ms / max(self.honest.p99_ms, 0.001)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the honest client waited longer than it may."""
+        return self.door != UNBOUNDED and self.times > MOST_TIMES
 
     @property
     def is_sound(self) -> bool:
@@ -154,13 +163,15 @@ class Fuzzing:
 
     async def door(self, door: str) -> Trial:
         """Attack one door, use it, judge."""
-        network = parse_network(NETWORK + (NEIGHBOUR if door == "link" else ""))
+        kind = _kind(door)
+        network = parse_network(NETWORK + (NEIGHBOUR if kind == "link" else ""))
         port = _free_port()
-        fleet = Fleet(network, self._directory / door, settings=HTTP.format(port=port) if door == "http" else "")
+        settings = {"http": HTTP.format(port=port), UNBOUNDED: ANY_LINKS}.get(door, "")
+        fleet = Fleet(network, self._directory / door, settings=settings)
         await fleet.start()
         try:
             broker = fleet.members[0]
-            places = [("127.0.0.1", port)] if door == "http" else _places(door, fleet)
+            places = [("127.0.0.1", port)] if door == "http" else _places(kind, fleet)
             with _Processors(broker.pid):
                 async with (
                     connect(broker.url, client_id="honest-writer") as writer,
@@ -175,18 +186,19 @@ class Fuzzing:
     async def _both(
         self, door: str, places: list[tuple[str, int]], broker: Member, writer: Client, pulse: Pulse
     ) -> Trial:
-        corpus = self._corpus / f"{door}.txt"
+        kind = _kind(door)
+        corpus = self._corpus / f"{kind}.txt"
         self._say(f"{door}: warming up")
-        warm = Task(door, places, min(2.0, self._seconds / 2), self._rate, 200.0)
+        warm = Task(kind, places, min(2.0, self._seconds / 2), self._rate, 200.0)
         pulse.phase(await self._beside(warm, writer, pulse))
         self._say(f"{door}: attacked")
-        task = Task(door, places[:1], self._seconds, self._rate, seed=self._seed, corpus=str(corpus))
+        task = Task(kind, places[:1], self._seconds, self._rate, seed=self._seed, corpus=str(corpus))
         sent = await self._beside(task, writer, pulse)
         attack = pulse.phase(sent)
         memory = _memory(broker.pid)
         self._say(f"{door}: used")
         rate, size = sent.frames / self._seconds, sent.bytes / max(1, sent.frames)
-        honest = pulse.phase(await self._beside(Task(door, places, self._seconds, rate, size), writer, pulse))
+        honest = pulse.phase(await self._beside(Task(kind, places, self._seconds, rate, size), writer, pulse))
         ended = None if broker.process is None else broker.process.returncode
         text = broker.log.read_text(encoding="utf-8", errors="replace")
         alarms = [line for line in text.splitlines() if any(alarm in line for alarm in ALARMS)]
@@ -200,6 +212,11 @@ class Fuzzing:
             if not sending.done():
                 sending.cancel()
         return await sending
+
+
+def _kind(door: str) -> str:
+    """Who attacks and uses it."""
+    return "link" if door == UNBOUNDED else door
 
 
 def _places(door: str, fleet: Fleet) -> list[tuple[str, int]]:

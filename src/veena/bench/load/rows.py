@@ -37,7 +37,8 @@ SUBSCRIBE_S = 60.0
 #: The row that is compared with a scan.
 SCANNED = "selectors-10000"
 #: Events whose matching alone is timed.
-MATCHED = 2_000
+MATCHED = 2_048
+BATCH = 256
 #: What a scan is given: it takes milliseconds an event.
 SCAN_WINDOW, SCAN_WARM = 200, 5
 
@@ -205,7 +206,7 @@ def _apart(row: Row, found: Figures, processor: int | None, seconds: float, say:
 
 
 def matching_us(row: Row) -> float:
-    """What the engine takes to find the clients of an event."""
+    """What the engine takes to find the clients of an event, in batches as large as a read's."""
     (kind,) = {engine for wants in row.wants for engine, _ in wants}
     engine = matching.create(kind)
     number = 0
@@ -214,10 +215,10 @@ def matching_us(row: Row) -> float:
             engine.add(number, constraint, 1 << client)
             number += 1
     events = row.events[:MATCHED]
-    engine.destinations(events[0])
+    engine.destinations_batch(events[:BATCH])
     begin = thread_time()
-    for event in events:
-        engine.destinations(event)
+    for at in range(0, len(events), BATCH):
+        engine.destinations_batch(events[at : at + BATCH])
     return (thread_time() - begin) / len(events) * 1e6
 
 

@@ -37,15 +37,16 @@ def broker_command(
     subscribing: Annotated[
         int, typer.Option(min=0, max=100_000, help="Also so many subscriptions of each kind: how many a second.")
     ] = 0,
+    client: Annotated[bool, typer.Option("--client", help="Also what one client in Python publishes.")] = False,
     run_all: Annotated[
-        bool, typer.Option("--all", help="Every row, alone and with foreign ones, and subscribing; 6 minutes.")
+        bool, typer.Option("--all", help="Every row, alone and with foreign ones, subscribing, client; 6 minutes.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts, a line a row.")] = False,
 ) -> None:
     """A broker in a process of its own, loaded over plain sockets: rates, latency and memory.
 
     Every delivery is counted and compared; bodies have 100 bytes. Best effort unless it says reliable, which is synced.
-    With --row, --foreign, --subscribing or --all: events that differ; broker and load have a processor each.
+    With --row, --foreign, --subscribing, --client or --all: events that differ; broker and load have a processor each.
     """
     from veena.bench.load.content import ROWS
     from veena.bench.progress import progress
@@ -57,11 +58,13 @@ def broker_command(
         raise typer.Exit(EXIT_USAGE)
     with progress() as say:
         try:
-            if not names and not subscribing:
+            if not names and not subscribing and not client:
                 _summary(seconds, receivers, subscriptions, as_json, say)
                 return
             is_whole = _rows(names, seconds, foreign or (ALL_FOREIGN if run_all else 0), as_json, say)
             is_whole &= _subscribing(subscribing or (ALL_SUBSCRIBING if run_all else 0), as_json, say)
+            if client or run_all:
+                _client(seconds, as_json, say)
         except (RuntimeError, OSError) as error:
             print(f"veena: {error}", file=sys.stderr)
             raise typer.Exit(EXIT_BROKEN) from None
@@ -146,6 +149,23 @@ def _notes(found: list[Figures]) -> list[str]:
         if each.to_scan is not None
     ]
     return faults + scans
+
+
+def _client(seconds: float, as_json: bool, say: Callable[[str], None]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from veena.bench.load.python_client import measure
+
+    table = Table(title="one client in Python", title_justify="left", box=SIMPLE_HEAD)
+    for head in ("way", "events", "a second", "client's CPU us"):
+        table.add_column(head, justify="left" if head in ("way", "events") else "right", no_wrap=True)
+    for each in measure(seconds, say):
+        if as_json:
+            print(json.dumps(each.line()), flush=True)
+        table.add_row(each.what, each.events, f"{each.per_second:,.0f}", f"{each.cpu_us:.2f}")
+    if not as_json:
+        _console().print(table)
 
 
 def _subscribing(wanted: int, as_json: bool, say: Callable[[str], None]) -> bool:

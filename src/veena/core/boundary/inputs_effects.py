@@ -472,6 +472,14 @@ class DeliverBurst:
     receivers: tuple[tuple[int, tuple[int, ...]], ...]
 
 
+@dataclass(slots=True)
+class DeliverMixed:
+    """Hand events of a mixed burst to sessions: who gets those from one number in the burst to another, in order."""
+
+    burst: EventBurst
+    pieces: Sequence[tuple[tuple[tuple[int, tuple[int, ...]], ...], int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """An accepted event will not reach these units: why. It was also published to the dead-letter topic."""
@@ -501,6 +509,7 @@ Effect = (
     | PublishRefused
     | Deliver
     | DeliverBurst
+    | DeliverMixed
     | DeadLetter
     | DiscoveryEffect
     | ServiceEffect
@@ -517,6 +526,7 @@ ToClient = (
     | PublishRefused
     | Deliver
     | DeliverBurst
+    | DeliverMixed
     | DeadLetter
     | ServiceEffect
     | DiscoveryEffect

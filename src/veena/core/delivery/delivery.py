@@ -15,8 +15,10 @@ is skipped should it still come.
 
 Where this broker was cut off inside one of its units, or was dead, brokers around it hold backlogs. When it finds them
 again it gathers what comes for a moment, and on while they send their backlogs, up to a bound, and hands it over in
-order; what comes later than that is handed over with a mark. Which of it came before a crash the log tells, for durable
-subscriptions; other clients come back after it and say what they had.
+order; what comes later than that is handed over with a mark. What was published here does not wait: nobody else can
+have an earlier event of its streams. And units that are lost and found over and over make it gather for a quarter of
+the time at most, after `GATHER_BURST` waits. Which of it came before a crash the log tells, for durable subscriptions;
+other clients come back after it and say what they had.
 
 Places are kept for twice the time that origins may send again, and at most `MAX_STREAMS` of them: beyond that the
 streams that were quiet longest are forgotten first.
@@ -63,6 +65,9 @@ NOTHING: Place = (0, 0)
 MAX_SKIPS = 10_000
 #: Backlogs are waited for in all this many times the wait for one: less than a client that has moved is kept waiting.
 MAX_WAITS = 4
+#: So many waits may follow each other, each with a rest of `REST` times its length, before the rests count.
+GATHER_BURST = 8
+REST = 3
 #: Events that are held meanwhile; then they are handed over, whatever may still come.
 MAX_GATHERED = 100_000
 
@@ -158,9 +163,12 @@ class Ends:
         self._runs = HandedRuns()
         #: Up to where that was forgotten again: everybody counts as having had it.
         self._forgotten: dict[Stream, Place] = {}
-        #: While backlogs are waited for: until when unless more comes, until when at most, and how long for one.
+        #: While backlogs are waited for: until when unless more comes; since when, until when at most, and how
+        #: long for one.
         self._gather_until_ns: int | None = None
-        self._gather_end_ns = self._merge_ns = 0
+        self._gather_began_ns = self._gather_end_ns = self._merge_ns = 0
+        #: When this broker has rested from all its gathering.
+        self._rested_ns = 0
         self._gathered: list[Flight] = []
         self._receivers = self._late = self._delivered = self._repeated = 0
         #: Bursts of the log whose places are not on disk yet, by the offset of their first entry; `publishing.log` adds
@@ -191,13 +199,31 @@ class Ends:
         """Whether events from a sequence on are new to all of their receivers, and nothing is kept."""
         if is_brokers(receivers[0][0]) or stream in self._retold or self._skips:
             return False
-        if self._gather_until_ns is not None and like.reliable:
+        if self._gather_until_ns is not None and like.reliable and like.origin_address != self._host:
             return False
         place = (like.timestamp, first)
         if not self._is_new(stream, place) or self.before.concerns(stream, place):
             return False
         presented = self.before.presented
         return not presented or not any(stream in presented.get(each, ()) for each, _ in receivers)
+
+    def is_plain_stream(self, stream: Stream, like: EventFrame, first: int) -> bool:
+        """The same for whichever sessions of clients get them."""
+        if stream in self._retold or self._skips or self.before.presented:
+            return False
+        if self._gather_until_ns is not None and like.reliable:
+            return False
+        place = (like.timestamp, first)
+        return self._is_new(stream, place) and not self.before.concerns(stream, place)
+
+    def hand_over_mixed(self, stream: Stream, last: Place, delivered: int, now_ns: int) -> None:
+        """Plain best-effort events of a stream, published here, up to this place, are handed over: so many copies."""
+        if self._gaps:
+            self._gaps.pop(stream, None)
+        self._had.pop(stream, None)  # as `_note` does it
+        self._had[stream] = last
+        self._heard_ns[stream] = now_ns
+        self._delivered += delivered
 
     def hand_over_plain(
         self,
@@ -252,7 +278,7 @@ class Ends:
         is_backlog = bool(frame.flags & BACKLOG or flight.late & self._me)
         if not self._is_new(stream, place):
             return self._deliver_again(flight, stream, place, receivers, decision.doubts, is_backlog, now_ns)
-        if self._gather_until_ns is not None and frame.reliable:
+        if self._gather_until_ns is not None and frame.reliable and (is_backlog or frame.origin_address != self._host):
             self._gathered.append(flight)
             if len(self._gathered) >= MAX_GATHERED:
                 self._gather_until_ns = now_ns
@@ -502,7 +528,11 @@ class Ends:
         """Others may hold a backlog for this broker: hold what comes for so long, and on for as long again after each
         event of a backlog, and hand it over in order."""
         if self._gather_until_ns is None:
+            self._rested_ns = max(self._rested_ns, now_ns)
+            if self._rested_ns - now_ns > GATHER_BURST * MAX_WAITS * merge_ns:
+                return
             self._gather_end_ns = now_ns + MAX_WAITS * merge_ns
+            self._gather_began_ns = now_ns
         self._merge_ns = merge_ns
         self._gather_until_ns = min(now_ns + merge_ns, self._gather_end_ns)
 
@@ -510,6 +540,7 @@ class Ends:
         if self._gather_until_ns is None or now_ns < self._gather_until_ns:
             return
         self._gather_until_ns = None
+        self._rested_ns += (1 + REST) * (now_ns - self._gather_began_ns)
         gathered, self._gathered = self._gathered, []
         done = [
             flight

@@ -71,7 +71,8 @@ class Decisions:
         self.wary_until_ns = 0
         self._clients = clients
         self._interest = interest
-        self._is_kept = is_kept
+        #: Whether decisions may be kept at all.
+        self.is_kept = is_kept
         self._known: dict[_Key, Decision] = {}
         #: The last decision about an event with a longer section: the short way asks first, and then the long one.
         self._latest: tuple[_Key, Decision] | None = None
@@ -87,7 +88,7 @@ class Decisions:
             self._known.clear()
             self._latest = None
         length = frame.matching_length
-        if not self._is_kept or self.is_untimely:
+        if not self.is_kept or self.is_untimely:
             return _read(frame)
         start = frame.publisher_length
         section = bytes(frame.tail[start : start + length])

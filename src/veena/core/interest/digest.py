@@ -24,12 +24,13 @@ networks that need none of it, and half of the events would enter large units in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
+from veena.address import Unit
 from veena.core.interest.constraint import READ_CACHE, Want, nowhere
 from veena.core.wire.interest import MAX_DIGEST_BYTES, DigestPart
 from veena.errors import RemoteProtocolError
@@ -56,6 +57,8 @@ MAX_KEPT_BYTES = 128 * 1024
 #: Atoms of one want: as many as an index has rows for it (`index_rows.MAX_ROWS`). A longer disjunction is known by
 #: less, so that one subscription does not fill a digest.
 MAX_WANT_ATOMS = 64
+#: Vectors of atoms that are remembered.
+MAX_VECTORS = 1 << 14
 ANY_XML = b"x*"
 ANY_STRUCTURED = b"c*"
 
@@ -97,11 +100,11 @@ def _structured_atoms(formula: Formula) -> tuple[bytes, ...]:
     if isinstance(formula, All):
         return min(map(_structured_atoms, formula.parts), key=_vagueness, default=(ANY_STRUCTURED,))
     if isinstance(formula, EqualTo):
-        return (_attribute(formula.name, formula.value),)
+        return (attribute_atom(formula.name, formula.value),)
     if isinstance(formula, OneOf) and len(formula.values) <= MAX_WANT_ATOMS:
-        return tuple(dict.fromkeys(_attribute(formula.name, value) for value in formula.values))
+        return tuple(dict.fromkeys(attribute_atom(formula.name, value) for value in formula.values))
     if isinstance(formula, InRange | OneOf) or (isinstance(formula, Presence) and formula.present):
-        return (_attribute(formula.name, None),)
+        return (attribute_atom(formula.name, None),)
     return (ANY_STRUCTURED,)
 
 
@@ -109,7 +112,7 @@ def _vagueness(atoms: tuple[bytes, ...]) -> tuple[bool, bool, int, tuple[bytes, 
     return ANY_STRUCTURED in atoms, any(atom.startswith(b"b") for atom in atoms), len(atoms), atoms
 
 
-def _attribute(name: str, value: object) -> bytes:
+def attribute_atom(name: str, value: object) -> bytes:
     """An attribute with a text value, or its name alone: numbers have many spellings of one value."""
     return f"a{name}={value}".encode() if isinstance(value, str) else b"b" + name.encode()
 
@@ -117,7 +120,7 @@ def _attribute(name: str, value: object) -> bytes:
 def event_atoms(event: Event) -> list[bytes]:
     """Everything of an event that a want could require; of one with addressees nothing but these (EVT-05)."""
     if event.to:
-        return [_hashed(b"@" + client_id.encode()) for client_id in dict.fromkeys(event.to)]
+        return [hashed_atom(b"@" + client_id.encode()) for client_id in dict.fromkeys(event.to)]
     atoms: list[bytes] = []
     if event.integer is not None:
         atoms.append(b"i" + str(event.integer).encode())
@@ -132,24 +135,24 @@ def event_atoms(event: Event) -> list[bytes]:
         if value is not None:
             atoms.append(b"b" + name.encode())
             if isinstance(value, str):
-                atoms.append(_attribute(name, value))
-    return [_hashed(atom) for atom in atoms]
+                atoms.append(attribute_atom(name, value))
+    return [hashed_atom(atom) for atom in atoms]
 
 
-def _hashed(atom: bytes) -> bytes:
+def hashed_atom(atom: bytes) -> bytes:
     return blake2b(atom, digest_size=ATOM_BYTES, person=b"veena-atom").digest()
 
 
 @lru_cache(maxsize=READ_CACHE)
 def _atoms_of(kind: int, packed: str | bytes) -> tuple[bytes, ...]:
     """Read once, though asked for by several levels; a want's scope makes no difference."""
-    return tuple(_hashed(atom) for atom in required_atoms(Want(packed, b"", nowhere(kind, 0))))
+    return tuple(hashed_atom(atom) for atom in required_atoms(Want(packed, b"", nowhere(kind, 0))))
 
 
 def atoms_of(want: Want) -> tuple[bytes, ...]:
     """The hashes by which a digest lets through what a want asks for: it has to hold all of them."""
     if isinstance(want.packed, str):  # a topic is read faster than it is found
-        return (_hashed(b"t" + want.packed.encode()),)
+        return (hashed_atom(b"t" + want.packed.encode()),)
     return _atoms_of(want.kind, want.packed)
 
 
@@ -290,3 +293,80 @@ class DigestTest:
             return not self._atoms.isdisjoint(atoms)
         length = 8 * len(self._bits)
         return any(all(self._bits[at >> 3] >> (at & 7) & 1 for at in _positions(atom, length)) for atom in atoms)
+
+
+class Names(NamedTuple):
+    """What digests read of events beside topic and integer: tags or not, and the names of attributes, None for any."""
+
+    tags: bool
+    names: frozenset[str] | None
+
+
+class Outlined(Protocol):
+    """An event without XML and addressees, as engines see it."""
+
+    @property
+    def tag_values(self) -> Mapping[str, str]: ...
+    @property
+    def properties(self) -> Mapping[str, object]: ...
+    @property
+    def headers(self) -> Mapping[str, object]: ...
+
+
+class Digested:
+    """The digests around one broker, until one of them changes, asked about events that are published here.
+
+    Each atom is looked for in all digests once: there is one vector for it, that of the units whose digests let it
+    through. The invariant: the OR over all atoms of an event is what asking each digest about the event comes to.
+    """
+
+    def __init__(self, digests: Mapping[Unit, Mapping[int, DigestTest]], bit: Callable[[Unit], int]) -> None:
+        self._digests = digests
+        self._bit = bit
+        self._known: dict[bytes, int] = {}
+        self._names: Names | None = None
+
+    @property
+    def names(self) -> Names:
+        if self._names is None:
+            self._names = self._read()
+        return self._names
+
+    def _read(self) -> Names:
+        tests = [test for of_unit in self._digests.values() for test in of_unit.values()]
+        return Names(bool(tests), None if tests else frozenset())
+
+    def _vector(self, atom: bytes) -> int:
+        found = self._known.get(atom)
+        if found is None:
+            hashed, found = [hashed_atom(atom)], 0
+            for unit, tests in self._digests.items():
+                if any(test.may_want(hashed) for test in tests.values()):
+                    found |= self._bit(unit)
+            if len(self._known) >= MAX_VECTORS:
+                self._known.clear()
+            self._known[atom] = found
+        return found
+
+    def of_topic(self, topic: str | None) -> int:
+        """The units that may want every event of a topic."""
+        if not self._digests:
+            return 0
+        found = self._vector(ANY_STRUCTURED)
+        return found if topic is None else found | self._vector(b"t" + topic.encode())
+
+    def of_attributes(self, event: Outlined) -> int:
+        """The units that may want an event for its tags and attributes."""
+        found, (tags, names) = 0, self.names
+        if tags:
+            for tag, text in event.tag_values.items():
+                found |= self._vector(b"g" + f"{tag}={text}".encode()) | self._vector(b"n" + tag.encode())
+        shown: Mapping[str, object] = event.properties
+        if names is None or any(name[:1] == "$" for name in names):
+            shown = constraint_attributes(event)  # type: ignore[arg-type]
+        for name, value in shown.items():
+            if value is not None and (names is None or name in names):
+                found |= self._vector(attribute_atom(name, None))
+                if isinstance(value, str):
+                    found |= self._vector(attribute_atom(name, value))
+        return found

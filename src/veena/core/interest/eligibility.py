@@ -101,6 +101,11 @@ class Fitness:
         self._clearances = _labels(attributes.get("clearances", ""))
         self._cpu = _speed(attributes["cpu"]) if "cpu" in attributes else None
 
+    @property
+    def takes_events(self) -> bool:
+        """Whether it can use an event that asks for nothing special."""
+        return self._takes
+
     def suits(self, event: Event) -> bool:
         """Whether the event can be used here and may be had."""
         headers = event.headers

@@ -17,15 +17,27 @@ The invariant: never narrower than the truth. A unit that has not spoken yet wan
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from veena.address import Address, Unit, as_seen
-from veena.core.interest.constraint import FORMER, TO, Want, create_engine, known_want
-from veena.core.interest.digest import DigestTest, event_atoms, fitted
+from veena.core.interest.constraint import (
+    CONSTRAINT,
+    FORMER,
+    SELECTOR,
+    TAGS,
+    TO,
+    TOPIC,
+    Want,
+    create_engine,
+    known_want,
+)
+from veena.core.interest.digest import Digested, DigestTest, Names, Outlined, event_atoms, fitted
 from veena.core.interest.table import InterestTable
 from veena.core.messages import addresses as whereabouts
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.interest import STANDING, Digest, DigestPart, Row
 from veena.event import Event
-from veena.matching.base.engine import Constraint
+from veena.matching.base.engine import Constraint, Engine
 from veena.matching.base.exact import ExactEngine
 from veena.matching.base.work import Meter
 
@@ -48,6 +60,7 @@ class InterestMap:
         self.former = 0
         self._count = 0
         self._digests: dict[Unit, dict[int, DigestTest]] = {}
+        self._digested = Digested(self._digests, self.bit)
         #: Counts everything that was heard.
         self.revision = 0
         #: Rows that may tell events apart by time or id (`delivery.match_cache`).
@@ -88,6 +101,7 @@ class InterestMap:
 
     def heard_digest(self, digest: Digest) -> None:
         self.revision += 1
+        self._digested = Digested(self._digests, self.bit)
         if self.is_vertex(digest.unit):
             self.changes += 1
             self._digests[digest.unit] = {
@@ -111,6 +125,7 @@ class InterestMap:
 
     def forget(self, unit: Unit) -> None:
         self.revision += 1
+        self._digested = Digested(self._digests, self.bit)
         self.changes += 1
         self._digests.pop(unit, None)
 
@@ -134,6 +149,42 @@ class InterestMap:
                 if any(self._in_scope(origin, scope) and test.may_want(atoms) for scope, test in tests.items()):
                     vector |= self.bit(unit)
         return vector | self._unknown(now_ns)
+
+    # --- what is published here, many events at once (`delivery.mixed_bursts`) ---
+
+    def engines(self) -> list[tuple[int, Engine]]:
+        """What units around this broker ask for in rows, by kind; one of them may be empty."""
+        return [(kind, wants.engine) for (kind, _), wants in self._wants.items()]
+
+    @property
+    def attributes(self) -> Names:
+        """What digests read of events beside topic and integer."""
+        return self._digested.names
+
+    def certain(self, topic: str | None, now_ns: int) -> int:
+        """The units that want, or may want, every event of this topic that is published here; some of those that want
+        all of them may be missing where more than the topic decides."""
+        vector = self._everywhere() | self._unknown(now_ns) | self._digested.of_topic(topic)
+        for (kind, _), wants in self._wants.items():
+            if kind == TOPIC and topic is not None:
+                vector |= wants.engine.destinations(Event(topic=topic))
+        return vector
+
+    def wanted_batch(self, events: Sequence[Outlined], topics: Iterable[str | None], now_ns: int) -> list[int] | None:
+        """For each of these events, published here, without XML and addressees, the units that want it beside those
+        that are certain; None where nobody wants any."""
+        found: list[int] | None = None
+        for (kind, _), wants in self._wants.items():
+            if kind in (TAGS, SELECTOR, CONSTRAINT) and any(map(wants.engine.concerns, topics)):
+                masks = wants.engine.destinations_batch(events)  # type: ignore[arg-type]
+                if any(masks):
+                    found = masks if found is None else [one | other for one, other in zip(found, masks, strict=True)]
+        names = self._digested.names
+        if names.tags or names.names is None or names.names:
+            masks = [self._digested.of_attributes(event) for event in events]
+            if any(masks):
+                found = masks if found is None else [one | other for one, other in zip(found, masks, strict=True)]
+        return found
 
     def formerly(self, event: Event, origin: Address) -> int:
         """The units that wanted such an event, and still want what was accepted before everybody had heard of it."""

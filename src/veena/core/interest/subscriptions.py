@@ -17,7 +17,7 @@ The invariant: the engines hold exactly the subscriptions and ids of open sessio
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -472,6 +472,22 @@ class Clients:
                     found.setdefault(session, []).append(profile & NUMBERS)
                     doubts.setdefault(session, []).append(profile & NUMBERS)
         return found
+
+    def engines(self) -> list[tuple[int, Engine]]:
+        """Everything that sessions ask for, by kind; one of them may be empty."""
+        return [(kind, engine) for (kind, _), engine in self._engines.items()]
+
+    def receivers(self, profiles: Iterable[int]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The sessions that have these profiles, with their subscriptions, for an event that asks for nothing special
+        of whoever gets it."""
+        found: dict[int, list[int]] = {}
+        for profile in profiles:
+            session = self._places[profile >> NUMBER_BITS]
+            if session in found:
+                found[session].append(profile & NUMBERS)
+            elif session not in self._departing and self._sessions[session].fitness.takes_events:
+                found[session] = [profile & NUMBERS]
+        return tuple([(session, tuple(sorted(found[session]))) for session in sorted(found)])
 
     def _addressed(self, event: Event) -> dict[int, list[int]]:
         """One session a client: of several the latest, for the earlier ones may be dead without anybody knowing."""

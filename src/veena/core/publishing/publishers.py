@@ -15,7 +15,16 @@ The invariant: of a session and lane, only later events than all before are take
 from __future__ import annotations
 
 from veena.address import Address
-from veena.core.boundary.inputs_effects import Accepted, Deliver, DeliverBurst, Effect, Publish, PublishBatch, Welcome
+from veena.core.boundary.inputs_effects import (
+    Accepted,
+    Deliver,
+    DeliverBurst,
+    DeliverMixed,
+    Effect,
+    Publish,
+    PublishBatch,
+    Welcome,
+)
 from veena.core.boundary.settings import Settings
 from veena.core.boundary.stored import Entry
 from veena.core.delivery.fast_path import PlainWay
@@ -106,6 +115,10 @@ class Publishers:
         grants = self._grants(session, now_ns)
         for burst in given.bursts:
             receivers: Receivers | None
+            if burst.sections is not None:
+                took_fast_path = self._publish_mixed(session, burst, now_ns) and took_fast_path
+                grants = self._grants(session, now_ns)
+                continue
             is_reliable = burst.like.flags & RELIABLE
             if is_reliable:
                 took_fast_path = False
@@ -122,6 +135,60 @@ class Publishers:
                     self._long_way(session, frame, now_ns)
                 grants = self._grants(session, now_ns)
         return took_fast_path
+
+    def _publish_mixed(self, session: int, burst: EventBurst, now_ns: int) -> bool:
+        """Take a mixed burst: what is plain goes out in one effect, all else in alike bursts between. Whether all of it
+        was plain."""
+        at, is_all = 0, True
+        while at < burst.count:
+            stream = self._stream(session, burst.like, burst.sequence(at), now_ns)
+            state, waiting = self._plain.state(now_ns), self._plain.waiting()
+            found = None
+            if stream is not None:
+                found = self._plain.receivers_of_each(burst, stream, burst.sequence(at), state, now_ns)
+            if stream is None or found is None:
+                self.publish_batch(PublishBatch(session, burst.alike(at)), now_ns)
+                return False
+            while at < burst.count:
+                end = _next(found, at, is_plain=True)
+                if end > at:
+                    self._hand_over_mixed(session, stream, burst, found, at, end, now_ns)
+                at = _next(found, end, is_plain=False)
+                if at > end:
+                    is_all = False
+                    self.publish_batch(PublishBatch(session, burst.alike(end, at)), now_ns)
+                    if self._plain.state(now_ns) != state or self._plain.waiting() != waiting:
+                        break
+        return is_all
+
+    def _hand_over_mixed(
+        self,
+        session: int,
+        stream: Stream,
+        burst: EventBurst,
+        found: list[Receivers | None],
+        start: int,
+        end: int,
+        now_ns: int,
+    ) -> None:
+        """Hand over the plain events of a mixed burst from number `start` to `end`."""
+        pieces: list[tuple[Receivers, int, int]] = []
+        first, receivers, delivered, last = start, found[start], 0, -1
+        for at in range(start + 1, end + 1):
+            following = found[at] if at < end else None
+            if following is receivers and at < end:
+                continue
+            if receivers:
+                pieces.append((receivers, first, at))
+                delivered += len(receivers) * (at - first)
+                last = at - 1
+            first, receivers = at, following
+        if pieces:
+            place = (burst.like.timestamp, burst.sequence(last))
+            self._plain.hand_over_mixed(stream, place, delivered, now_ns)
+            self._effects.append(DeliverMixed(burst.stamped(self._origin_bytes), pieces))
+        self._latest[session, stream[2]] = (burst.like.timestamp, burst.sequence(end - 1))
+        self._origin.accepted += end - start
 
     def again(self, session: int, burst: EventBurst, now_ns: int) -> Receivers | None:
         """Take a best-effort burst about whose like everything was decided before, and that can go out as it came; who
@@ -265,3 +332,10 @@ class Publishers:
             if reason is not None:
                 raise InvalidEvent(f"event {frame.id}: {reason}; publish it later", code=RefusalCode.BUSY)
         self._latest[lane] = place
+
+
+def _next(found: list[Receivers | None], at: int, *, is_plain: bool) -> int:
+    """Behind the events from number `at` on that are plain, or that are not."""
+    while at < len(found) and (found[at] is not None) is is_plain:
+        at += 1
+    return at

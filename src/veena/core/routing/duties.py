@@ -26,6 +26,8 @@ class Duties:
         self._flights: dict[EventKey, Flight] = {}
         #: What the events of all flights hold in memory.
         self.bytes = 0
+        #: The flights that a connection claims: when it is over, only these are looked at.
+        self._claimed_by: dict[int, dict[EventKey, Flight]] = {}
         #: Copies to acknowledge with this read: connection -> frame numbers.
         self._owed: dict[int, list[int]] = {}
         #: Whom to tell of what is served: the log first, so that its cursor is right when others ask.
@@ -53,6 +55,8 @@ class Duties:
         fresh = pending & ~flight.taken
         flight.taken |= fresh
         flight.claims.append(Claim(source, number, pending))
+        if source != LOG:
+            self._claimed_by.setdefault(source, {})[flight.key] = flight
         return fresh
 
     def complete(self, flight: Flight, duties: int, now_ns: int) -> None:
@@ -71,22 +75,34 @@ class Duties:
                 left.append(claim)
             else:
                 self.acknowledge(claim.source, claim.number)
-        flight.claims = left
+        self._keep(flight, left)
         if not left:
             self._forget(flight)
+
+    def _keep(self, flight: Flight, left: list[Claim]) -> None:
+        """These claims are left of a flight."""
+        for claim in flight.claims:
+            source = claim.source
+            if source != LOG and not any(each.source == source for each in left):
+                claimed = self._claimed_by.get(source)
+                if claimed is not None and claimed.pop(flight.key, None) is not None and not claimed:
+                    del self._claimed_by[source]
+        flight.claims = left
 
     def _forget(self, flight: Flight) -> None:
         if self._flights.get(flight.key) is flight:
             del self._flights[flight.key]
             self.bytes -= len(flight.frame.tail)
 
-    def void(self, is_void: Callable[[Claim], bool]) -> None:
-        """These claims do not count any more; nobody is answered."""
-        for flight in self.flights():
-            kept = [claim for claim in flight.claims if not is_void(claim)]
-            if len(kept) != len(flight.claims):
-                flight.claims = kept
-                self._forget_unclaimed(flight)
+    def claimed_by(self, source: int) -> list[Flight]:
+        """The flights that a connection claims."""
+        return list(self._claimed_by.get(source, {}).values())
+
+    def void(self, source: int) -> None:
+        """The claims of a connection do not count any more; nobody is answered."""
+        for flight in self.claimed_by(source):
+            self._keep(flight, [claim for claim in flight.claims if claim.source != source])
+            self._forget_unclaimed(flight)
 
     def waive(self, flights: Iterable[Flight], waived: Callable[[Claim], int]) -> None:
         """Claims no longer ask for what `waived` says; a copy that asks for nothing else is answered."""
@@ -100,7 +116,7 @@ class Duties:
                     if not claim.mask:
                         self.acknowledge(claim.source, claim.number)
             if is_touched:
-                flight.claims = [claim for claim in flight.claims if claim.mask]
+                self._keep(flight, [claim for claim in flight.claims if claim.mask])
                 self._forget_unclaimed(flight)
 
     def _forget_unclaimed(self, flight: Flight) -> None:
@@ -137,3 +153,8 @@ class Duties:
             assert flight.key == key
             flight.check()
         assert self.bytes == sum(len(flight.frame.tail) for flight in self._flights.values())
+        claimed = {(claim.source, key) for key, flight in self._flights.items() for claim in flight.claims}
+        found = {(source, key) for source, flights in self._claimed_by.items() for key in flights}
+        assert found == {(source, key) for source, key in claimed if source != LOG}, (
+            "every claim is found by its source"
+        )

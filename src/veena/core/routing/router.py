@@ -32,6 +32,7 @@ from veena.core.journal import Records
 from veena.core.links.link import Link
 from veena.core.routing.duties import Duties
 from veena.core.routing.hold_back import Refusals
+from veena.core.routing.resending import Resending
 from veena.core.topology.network_map import NetworkMap
 from veena.core.topology.next_hops import Hops
 from veena.core.wire.control import Done, Refused, done
@@ -104,6 +105,7 @@ class Router:
         #: What was sent and is not acknowledged: connection -> frame number -> flight and duties.
         self._sent: dict[int, dict[int, tuple[Flight, int]]] = {}
         self.refusals = Refusals(network, links, fanout)
+        self.resending = Resending()
         self._version = network.version
         #: A connection came or went, or a refusal: hops have to be looked at although the map may be the same.
         self.is_stale = False
@@ -174,7 +176,8 @@ class Router:
             self.statistics.expired += outcome is Outcome.EXPIRED and pending == self.me
             if outcome is not Outcome.WAITS:
                 self.duties.complete(flight, self.me, now_ns)
-        stuck = self._forward(flight, fresh & ~self.me, now_ns)
+        beyond = fresh & ~self.me
+        stuck = self._forward(flight, self.resending.admit(flight, beyond) if self.resending.behind else beyond, now_ns)
         if stuck:
             self._stuck(flight, stuck, now_ns)
 
@@ -314,7 +317,7 @@ class Router:
         return duties, served >> shift << shift | far | 1 << (shift + self._map.own(link.level)[-1])
 
     def reroute(self, now_ns: int) -> None:
-        """Where a hop changed, send what is open again over the new one, in order, before anything newer (rule 5)."""
+        """Where a hop changed, begin to send again over the new one, in order, before anything newer (rule 5)."""
         self._version, self.is_stale = self._map.version, False
         changed = moved = 0
         for bit, old in self._hop.items():
@@ -326,13 +329,22 @@ class Router:
                     moved |= bit
         if changed:
             self._take_back(moved)
-            for flight in self.duties.open(changed & ~self.me):
-                again = flight.open & changed & ~self.me
-                self.statistics.sent_again += 1
-                stuck = self._forward(flight, again, now_ns)
-                if stuck:
-                    self._stuck(flight, stuck, now_ns)
+            self.resending.begin(changed & ~self.me)
+            self._send_again(now_ns)
         self._reopen(now_ns)
+
+    def _send_again(self, now_ns: int) -> None:
+        """One slice of what goes over new hops."""
+        for flight, duties in self.resending.take(self.duties, now_ns):
+            self.statistics.sent_again += 1
+            stuck = self._forward(flight, duties, now_ns)
+            if stuck:
+                self._stuck(flight, stuck, now_ns)
+        self.resending.finish()
+
+    def next_wakeup(self) -> int | None:
+        """When there is more to send over new hops."""
+        return self.resending.next_wakeup()
 
     def _take_back(self, moved: int) -> None:
         """Cancel what still waits to be sent the former way (DUP-06).
@@ -416,6 +428,8 @@ class Router:
         """Look at the hops if something changed, and send the acknowledgements of this read: one frame a link."""
         if self.is_stale or self._map.version != self._version:
             self.reroute(now_ns)
+        elif self.resending.behind:
+            self._send_again(now_ns)
         for connection, numbers in self.duties.take_owed().items():
             link = self._links.get(connection)
             for frame in done(sorted(numbers)) if link is not None else ():
@@ -436,7 +450,7 @@ class Router:
         self._sent.pop(connection, None)
         self.refusals.closed(connection)
         self.is_stale = True
-        self.duties.void(lambda claim: claim.source == connection)
+        self.duties.void(connection)
 
     # --- refusals ---
 
@@ -452,7 +466,7 @@ class Router:
         self.statistics.refused += 1
         self.refusals.refuse(source, duties, 0, self.unit, now_ns)
         # A copy that asked for nothing else is answered: the peer has read of the refusal before that.
-        self.duties.waive(self.duties.flights(), lambda claim: duties if claim.source == source else 0)
+        self.duties.waive(self.duties.claimed_by(source), lambda claim: duties if claim.source == source else 0)
 
     def on_refused(self, link: Link, frame: Refused, now_ns: int) -> None:
         """The neighbour takes no duties for these units, from a copy on: they wait until it opens."""
@@ -515,6 +529,7 @@ class Router:
 
     def check(self) -> None:
         self.duties.check()
+        self.resending.check()
         for connection, sent in self._sent.items():
             assert connection in self._links or not sent
             for _, duties in sent.values():

@@ -107,11 +107,18 @@ class EventBurst:
             offset += length
         return found
 
-    def alike(self) -> list[EventBurst]:
-        """The same events in alike bursts."""
+    def alike(self, start: int = 0, end: int | None = None) -> list[EventBurst]:
+        """The same events in alike bursts; of a mixed burst those from number `start` to `end`."""
         if self.sections is None:
             return [self]
-        return [self.part(at, end) for at, end in _runs(self.sections)]
+        runs = _runs(self.sections, start, self.count if end is None else end)
+        return [self.part(first, last) for first, last in runs]
+
+    def sequence(self, at: int) -> int:
+        """The sequence of event number `at` of a mixed burst."""
+        assert self.ends is not None
+        found: int = _SEQUENCE.unpack_from(self.data, (self.ends[at - 1] if at else 0) + SEQUENCE_OFFSET)[0]
+        return found
 
     def part(self, at: int, end: int) -> EventBurst:
         """Of a mixed burst the events from number `at` to `end`, as an alike burst; their sections are the same, or
@@ -120,8 +127,7 @@ class EventBurst:
         data = self.data[self.ends[at - 1] if at else 0 : self.ends[end - 1]]
         length, _, _, flags, _ = HEADER.unpack_from(data)
         first = self._codec.decode(data, 0, length, flags)
-        last = _SEQUENCE.unpack_from(self.data, (self.ends[end - 2] if end > 1 else 0) + SEQUENCE_OFFSET)[0]
-        return EventBurst(first, first.sequence, end - at, last, data, self._codec, first)
+        return EventBurst(first, first.sequence, end - at, self.sequence(end - 1), data, self._codec, first)
 
     def sequences(self) -> list[int]:
         """The place of every event in its stream; all have the stamp of the first."""
@@ -285,7 +291,9 @@ class BurstReader:
             offset += size
             ends.append(offset - start)
         count = len(ends)
-        if count < SHORT or sections[0] == sections[1] == sections[-1]:
+        if count < SHORT:
+            return None
+        if sections[0] == sections[1] == sections[-1]:
             self._short = 0
             return None
         return EventBurst(first, first.sequence, count, last, data[start:offset], codec, first, sections, ends)
@@ -319,12 +327,11 @@ def _length_at(data: bytes | bytearray | memoryview, offset: int) -> int:
     return length
 
 
-def _runs(sections: list[bytes]) -> list[tuple[int, int]]:
-    """Where equal sections stand one behind the other: from which to which."""
+def _runs(sections: list[bytes], start: int, end: int) -> list[tuple[int, int]]:
+    """Where equal sections stand one behind the other between two numbers: from which to which."""
     found: list[tuple[int, int]] = []
-    at = 0
-    for end in range(1, len(sections) + 1):
-        if end == len(sections) or sections[end] != sections[at]:
-            found.append((at, end))
-            at = end
+    for at in range(start + 1, end + 1):
+        if at == end or sections[at] != sections[start]:
+            found.append((start, at))
+            start = at
     return found

@@ -388,7 +388,7 @@ class Decoder:
                 break
             if kind == EVENT and reader is not None:
                 burst = reader.read(data, offset, end, length, flags)
-                found += burst.alike()
+                found.append(burst)
                 offset += len(burst.data)
             else:
                 found.append(_decode_control(data[offset + HEADER_SIZE : offset + length], version, kind, flags))

@@ -92,6 +92,10 @@ class Engine(ABC):
     def destinations(self, event: Event) -> int:
         """The OR of the destinations of all profiles that the event satisfies."""
 
+    def concerns(self, topic: str | None) -> bool:
+        """Whether an event of this topic may satisfy some profile; True when in doubt."""
+        return len(self) > 0
+
     def match_batch(self, events: Sequence[Event]) -> list[list[int]]:
         """What `match` says of each of these events. The lists are the caller's to read and not to change."""
         return list(map(self.match, events))

@@ -99,6 +99,8 @@ def publish_again(who: Conversation, frame: Frame | EventBurst) -> int:
 def publish_all(who: Conversation, bursts: list[EventBurst]) -> None:
     """The events of a read, as far as nothing else came between them: in one go where nothing stands against it."""
     who.usual = None
+    if who.incoming is not None or who.about is not None or who.rights is not None or not who.house.batches:
+        bursts = [part for burst in bursts for part in burst.alike()]
     if who.incoming is not None:
         bursts = take(who, bursts)
     elif len(bursts) == 1 and who.house.batches and _is_allowed(who, bursts[0]):

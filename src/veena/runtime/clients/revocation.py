@@ -18,7 +18,8 @@ from typing import Final
 
 from veena.core.boundary.clients import RightsChanged, Unwatch
 from veena.core.boundary.inputs_effects import Unsubscribe
-from veena.errors import AccessDenied, RefusalCode
+from veena.core.wire.event import EventFrame
+from veena.errors import AccessDenied, InvalidEvent, RefusalCode
 from veena.runtime.access.log_ins import proven_by
 from veena.runtime.access.rights import Action, Rights
 from veena.runtime.access.users import Principal
@@ -110,3 +111,12 @@ def why_over(who: Conversation) -> str | None:
     if who.principal is not None and who.principal.until is not None and who.principal.until <= now:
         return f"the token of user {who.principal.name!r} has expired: ask for a new one"
     return who.house.revoked.why_not(who.stream.certificate, now)
+
+
+def why_unreadable(who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> str:
+    """The rule that forbids an event to the first of these subscriptions."""
+    assert who.rights is not None
+    try:
+        return who.rights.why_not_read(frame.event(), who.subscriptions.engine(numbers[0]))
+    except InvalidEvent as error:
+        return f"what cannot be read is not handed to clients with rules: {error}"

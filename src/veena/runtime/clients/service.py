@@ -43,6 +43,7 @@ from veena.core.boundary.inputs_effects import (
     ClientRefused,
     Deliver,
     DeliverBurst,
+    DeliverMixed,
     Input,
     PublishRefused,
     ToClient,
@@ -76,7 +77,7 @@ from veena.core.wire.event import (
     EventCodec,
     EventFrame,
 )
-from veena.errors import AccessDenied, InvalidEvent, LocalProtocolError, RefusalCode
+from veena.errors import AccessDenied, LocalProtocolError, RefusalCode
 from veena.runtime.access.access_events import AccessEvents
 from veena.runtime.access.limits import UserRates
 from veena.runtime.access.log_ins import NO_LOG_INS, LogIns, LogInStatistics
@@ -85,7 +86,7 @@ from veena.runtime.clients.conversation import Conversation
 from veena.runtime.clients.explain import TELLS
 from veena.runtime.clients.gives import Gives, Tables
 from veena.runtime.clients.requests import REQUESTS, answer_frames
-from veena.runtime.clients.revocation import why_over
+from veena.runtime.clients.revocation import why_over, why_unreadable
 from veena.runtime.clients.staging import Staging
 from veena.runtime.clients.traffic import SAMPLED, Audience
 from veena.runtime.logging.audit import AuditLog
@@ -262,6 +263,9 @@ class Conversations:
                 if type(effect) is DeliverBurst:
                     self.deliver_burst(effect.burst, effect.receivers)
                     continue
+                if type(effect) is DeliverMixed:
+                    self._deliver_mixed(effect)
+                    continue
                 if type(effect) is Deliver:
                     self._deliver(effect)
                     continue
@@ -426,6 +430,33 @@ class Conversations:
         if not self._handed % SAMPLED:
             self.audience.sample(burst.first, burst.count * len(receivers))
 
+    def _deliver_mixed(self, effect: DeliverMixed) -> None:
+        burst, sessions, dirty = effect.burst, self.sessions, self._dirty
+        data, ends = burst.data, burst.ends
+        assert ends is not None
+        copies = 0
+        for receivers, start, end in effect.pieces:
+            part = data[ends[start - 1] if start else 0 : ends[end - 1]]
+            for session, numbers in receivers:
+                who = sessions.get(session)
+                if who is None:
+                    continue
+                if who.rights is not None:
+                    for frame in burst.part(start, end).frames():
+                        self._deliver(Deliver(frame, ((session, numbers),)))
+                    continue
+                if not who.parts:
+                    dirty.append(who)
+                if numbers is not who.matched and numbers != who.matched:
+                    who.matched = numbers
+                    who.parts.append(_matched(numbers))
+                who.parts.append(part)
+                copies += end - start
+        self._delivered += copies
+        self._handed += 1
+        if not self._handed % SAMPLED:
+            self.audience.sample(burst.first, copies)
+
     def _parts(self, frame: EventFrame) -> tuple[bytes | memoryview, ...]:
         """An event as bytes, for everybody: a short one in one piece."""
         header = self.codec.header(
@@ -444,7 +475,7 @@ class Conversations:
         # A durable subscription must not wait for an event that it never gets; a group has it for another member.
         kept = tuple(each for each in numbers if each not in (readable or ()) and who.subscriptions.is_kept(each))
         if is_recorded or kept:
-            rule = _why_unreadable(who, frame, numbers) if is_recorded else ""
+            rule = why_unreadable(who, frame, numbers) if is_recorded else ""
             self.later(Denied(who.session, frame, rule, kept, readable is not None))
         return readable
 
@@ -566,12 +597,3 @@ def _tell_dropped(who: Conversation, effect: Dropped) -> None:
     """How many events were dropped, and how many of each subscription: in frames of moderate size."""
     for first in range(0, len(effect.missed) or 1, MAX_MISSED):
         who.say(TellDropped(0 if first else effect.count, effect.missed[first : first + MAX_MISSED]))
-
-
-def _why_unreadable(who: Conversation, frame: EventFrame, numbers: tuple[int, ...]) -> str:
-    """The rule that forbids an event to the first of these subscriptions."""
-    assert who.rights is not None
-    try:
-        return who.rights.why_not_read(frame.event(), who.subscriptions.engine(numbers[0]))
-    except InvalidEvent as error:
-        return f"what cannot be read is not handed to clients with rules: {error}"

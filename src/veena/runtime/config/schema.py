@@ -38,6 +38,7 @@ from veena.core.interest.table import MAX_TABLE_ROWS
 from veena.core.wire.header import DEFAULT_MAX_FRAME, MAX_FRAME
 from veena.errors import ConfigError, InvalidAddress
 from veena.runtime.access.limits import Limits
+from veena.runtime.links.flapping import DEFAULT_PER_S
 from veena.runtime.links.links import Retry
 from veena.runtime.links.trust import Bindings, Trust
 from veena.runtime.pki.broker_certificate import load_authorities
@@ -169,6 +170,8 @@ class LinksSection(_Section, frozen=True):
     #: The first and the longest pause before a lost link is dialled again.
     retry_s: Seconds = 0.2
     retry_s_max: Seconds = 15.0
+    #: Links that end within seconds, from one source: beyond them it has to wait (`runtime.links.flapping`).
+    short_links_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] = DEFAULT_PER_S
 
 
 class TlsSection(_Section, frozen=True):
@@ -458,7 +461,7 @@ class Config:
         return unit
 
     def retry(self) -> Retry:
-        return Retry(self.tables.links.retry_s, self.tables.links.retry_s_max)
+        return Retry(self.tables.links.retry_s, self.tables.links.retry_s_max, self.tables.links.short_links_per_s)
 
     def entrance_limits(self) -> EntranceLimits:
         limits = self.tables.limits

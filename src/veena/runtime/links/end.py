@@ -93,6 +93,9 @@ class LinkEnd:
         #: What the peer said first, and whether that was judged (`trust`).
         self.hello: Hello | None = None
         self.is_judged = False
+        #: Whether the peer has made this connection.
+        self.is_accepted = False
+        self.began = time.monotonic()
         #: When the grant ends by which alone the peer may be a neighbour, in seconds since 1970.
         self.granted_until = inf
         self._links = links

@@ -36,6 +36,7 @@ from veena.core.wire.control import MAX_REASON, Goodbye, Hello
 from veena.core.wire.event import EventCodec, EventFrame
 from veena.errors import LocalProtocolError, RefusalCode, RemoteProtocolError, VeenaError
 from veena.runtime.links.end import EndStatistics, LinkEnd, OwnLink
+from veena.runtime.links.flapping import DEFAULT_PER_S, GOOD_LIFE_S, ShortLinks
 from veena.runtime.links.trust import NotTrusted, Trust
 from veena.runtime.logging.audit import AuditLog
 from veena.runtime.logging.logs import Log
@@ -43,16 +44,17 @@ from veena.runtime.steps import Steps
 from veena.runtime.supervision import Supervisor, once, tell_loop
 from veena.runtime.transports.certificate import NONE_REVOKED
 from veena.runtime.transports.registry import Secrets, connect
-from veena.runtime.transports.senders import Sender
+from veena.runtime.transports.senders import Sender, place_of
 from veena.runtime.transports.stream import CLOSED, Bytes, Listener, Stream
-from veena.runtime.transports.url import Url, parse_url
+from veena.runtime.transports.url import Url, is_loopback, parse_url
 
-#: A link that lived so long was a good one: the next pause is the shortest again.
-GOOD_LIFE_S = 10.0
 #: How often load is measured.
 MEASURE_S = 1.0
 #: Dials at once that the core has asked for; the core asks again.
 MAX_DIALS = 16
+#: A peer whose links come and go is refused after so long; with so many that wait for it, at once.
+HOLD_S = 1.0
+MAX_HELD = 256
 #: No link has this number.
 NO_LINK = 0
 #: What a dial may end with; a name that no host can have is a UnicodeError.
@@ -65,10 +67,12 @@ REFUSED_IN_TLS = (
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The pause before a link of one's own is dialled again."""
+    """The pause before a link of one's own is dialled again; after one that lived `GOOD_LIFE_S` the shortest again."""
 
     first_s: float = 0.2
     longest_s: float = 15.0
+    #: And how many short links a second others may make.
+    short_per_s: float = DEFAULT_PER_S
 
 
 class Links:
@@ -88,6 +92,9 @@ class Links:
         self.codec = codec
         self._secrets = secrets
         self._retry = retry
+        self._short_links = ShortLinks(retry.short_per_s)
+        #: Connections that wait for their refusal.
+        self._held: dict[Stream, asyncio.TimerHandle] = {}
         self._log = log
         self._supervisor = supervisor
         self.steps = steps
@@ -121,7 +128,11 @@ class Links:
 
     def accept(self, stream: Stream, data: bytes) -> Listener:
         """Another broker has connected and said this much."""
+        why_not = self._short_links.why_not(source_of(stream), time.monotonic())
+        if why_not is not None:
+            return self._refuse_later(stream, why_not)
         end = self._meet(stream, own=None, dialled=False)
+        end.is_accepted = True
         if end.number != NO_LINK:
             end.received(data)
         return end
@@ -133,12 +144,31 @@ class Links:
         why_not = self.revoked.why_not(stream.certificate, time.time()) or self.trust.why_not(stream)
         return self._open(stream, own, dialled) if why_not is None else self._refuse(stream, why_not)
 
-    def _refuse(self, stream: Stream, reason: str) -> LinkEnd:
-        self._note_refusal(stream, RefusalCode.DENIED, reason)
+    def _refuse(self, stream: Stream, reason: str, code: RefusalCode = RefusalCode.DENIED) -> LinkEnd:
+        self._note_refusal(stream, code, reason)
         refused = LinkEnd(NO_LINK, stream, None, self)  # whatever it says goes nowhere
         stream.write([wire.encode(Goodbye(reason[:MAX_REASON]), 0)])
         stream.close(reason)
         return refused
+
+    def _refuse_later(self, stream: Stream, reason: str) -> LinkEnd:
+        """Refuse a peer that comes too often, but let it wait for that: most dial again as soon as they are told."""
+        if len(self._held) >= MAX_HELD:
+            return self._refuse(stream, reason, RefusalCode.BUSY)
+
+        def refuse() -> None:
+            del self._held[stream]
+            self._refuse(stream, reason, RefusalCode.BUSY)
+
+        self._held[stream] = asyncio.get_running_loop().call_later(HOLD_S, refuse)
+        return LinkEnd(NO_LINK, stream, None, self)
+
+    def _let_go(self) -> None:
+        """Close what waits for its refusal."""
+        for stream, timer in self._held.items():
+            timer.cancel()
+            stream.close("this broker is stopping")
+        self._held.clear()
 
     def _turn_away(self, stream: Stream) -> LinkEnd:
         stream.write([wire.encode(Goodbye(self._closed[:MAX_REASON]), 0)])
@@ -203,6 +233,7 @@ class Links:
             end.flush()
             end.stream.close("this broker is stopping")
         self._ends.clear()
+        self._let_go()
 
     def abort(self) -> None:
         """Break off every link without a word; `stop` is still to be called."""
@@ -368,6 +399,7 @@ class Links:
             self._note("link closed", end, reason=effect.reason)
         else:
             self._note_refusal(end.stream, effect.why, effect.reason)
+        self._note_life(end)
         end.flush()
         end.stream.close(effect.reason)
 
@@ -415,7 +447,14 @@ class Links:
             self._note("link down", end, reason=REFUSED_IN_TLS if is_unheard and reason == CLOSED else reason)
             self._gone(end, reason)
 
+    def _note_life(self, end: LinkEnd) -> None:
+        """A link that somebody else made is over: how long it lived counts."""
+        if end.is_accepted:
+            now = time.monotonic()
+            self._short_links.ended(source_of(end.stream), now - end.began, now)
+
     def _gone(self, end: LinkEnd, reason: str) -> None:
+        self._note_life(end)
         self._leaving = end
         self._give(LinkDown(end.number, reason))
         self._leaving = None
@@ -485,6 +524,14 @@ class Links:
 
     def statistics(self) -> tuple[EndStatistics, ...]:
         return tuple(end.statistics() for end in self._ends.values())
+
+
+def source_of(stream: Stream) -> str:
+    """Who makes a link, as far as links are counted: nothing that a peer may choose anew each time."""
+    if stream.proven is not None:
+        return f"certificate {stream.proven!r}"
+    place = place_of(stream.ip)
+    return "brokers of this machine" if is_loopback(place) else f"brokers at {place}"
 
 
 def sender_of(end: LinkEnd) -> Sender:

@@ -101,6 +101,7 @@ EFFECT_CODES: dict[type[Effect], int] = {
     boundary.PublishRefused: 142,
     boundary.Deliver: 143,
     boundary.DeliverBurst: 144,
+    boundary.DeliverMixed: 190,
     boundary.DeadLetter: 145,
     discovery_boundary.Advertised: 146,
     discovery_boundary.AdvertRefused: 147,
@@ -263,6 +264,12 @@ def _burst(effect: boundary.DeliverBurst) -> bytes:
     return _frame(burst.like) + of + _receivers(effect.receivers)
 
 
+def _mixed(effect: boundary.DeliverMixed) -> bytes:
+    burst = effect.burst
+    pieces = b"".join(_numbers(start, end) + _receivers(receivers) for receivers, start, end in effect.pieces)
+    return _frame(burst.like) + _numbers(burst.first_sequence, burst.count, burst.last_sequence) + pieces
+
+
 def _refused(effect: boundary.ClientRefused) -> bytes:
     return _numbers(effect.session, effect.subscription is not None, effect.subscription or 0)
 
@@ -319,6 +326,7 @@ FACTS: dict[type[ToClient], Callable[[Any], bytes]] = {
     boundary.PublishRefused: lambda it: _numbers(it.session) + _id(it.id),
     boundary.Deliver: lambda it: _frame(it.frame) + _receivers(it.receivers),
     boundary.DeliverBurst: _burst,
+    boundary.DeliverMixed: _mixed,
     boundary.DeadLetter: lambda it: _id(it.id) + _units(it.units),
     discovery_boundary.Advertised: lambda it: _numbers(it.session) + _text(it.name),
     discovery_boundary.AdvertRefused: lambda it: _numbers(it.session) + _text(it.name),
