@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import sys
 import time
@@ -75,14 +76,12 @@ def shares(pid: int, file: Path) -> list[tuple[str, str, float]]:
 
 
 def main() -> None:
-    from veena.cli import main as command
-
     sampler = Sampler(Path(sys.argv[1]))
     signal.signal(signal.SIGPROF, sampler.sample)
     signal.signal(signal.SIGUSR1, sampler.begin)
     signal.signal(signal.SIGUSR2, sampler.end)
     sys.argv = ["veena", *sys.argv[2:]]
-    command()
+    runpy.run_module("veena.cli", run_name="__main__")
 
 
 if __name__ == "__main__":
