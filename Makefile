@@ -34,7 +34,6 @@ test: setup ## the tests: every property at least once; 12 minutes on 2 cores
 
 slow: setup ## what `make test` deselects: more seeds, larger networks, rare planted bugs
 	$(BIN)/python -m pytest -n $(TEST_JOBS) -m slow
-	$(MAKE) test-compiled
 
 test-compiled: compiled ## the tests of core, runtime and client on the compiled modules
 	$(WITH_COMPILED) $(BIN)/python -m pytest -n $(TEST_JOBS) tests/core tests/runtime tests/client
