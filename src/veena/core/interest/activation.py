@@ -35,7 +35,7 @@ from veena.address import Address, Unit, as_seen, link_level
 from veena.core.boundary.inputs_effects import Active
 from veena.core.interest.constraint import TOPIC, Want, covers, known_want
 from veena.core.interest.cover_set import ToldWants
-from veena.core.interest.digest import DIGEST_LEVEL, DigestTest, atoms_of
+from veena.core.interest.digest import DIGEST_LEVEL, DigestTest
 from veena.core.interest.leases import Leases
 from veena.core.interest.receipts import Claims
 from veena.core.interest.subscriptions import Clients
@@ -535,4 +535,4 @@ def _has(floor: Floor, version: Version) -> bool:
 
 
 def _lets_through(tests: list[DigestTest], want: Want) -> bool:
-    return all(any(test.may_want([atom]) for test in tests) for atom in atoms_of(want))
+    return any(test.holds(want) for test in tests)
