@@ -301,10 +301,13 @@ def test_a_want_that_went_leaves_nothing_with_the_speakers(is_brief: bool) -> No
     """PPP-05: what is not told as a row, or went before the cluster told it, need not be withdrawn."""
     profiles, cluster, now = alone(1), HOST[:3], 10 * SECOND_NS
     for number in range(1, 5):
-        before = 1 + AT_ONCE * number
-        for load in range(AT_ONCE * number, AT_ONCE * (number + 1)):  # from now on both levels gather
+        loads = 3 * AT_ONCE
+        before = 1 + loads * number
+        for load in range(loads * number, loads * (number + 1)):  # until both levels gather, the upper one for longer
             profiles.client(Subscribe(1, 100 + load, "topic", f"load.{load}", LEVELS), now)
-            profiles.tick(now)
+            while len(list(profiles.table.rows(HOST))) < 2 + load - loads:
+                now += MILLISECOND_NS
+                profiles.tick(now)
         profiles.client(Subscribe(1, number, "topic", f"reply.{number}", LEVELS), now)
         if not is_brief:
             settle(profiles, now)

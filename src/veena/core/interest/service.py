@@ -211,10 +211,11 @@ class Profiles:
         own = self.speakers.own
         if own.wants.add(want) if more else own.wants.remove(want):
             if more:
-                own.stir(now_ns)
                 self.quota.added(want, now_ns)
+            if more and self.leases.known():
+                own.stir(now_ns)
             else:
-                own.stir_later(now_ns)  # nobody waits for a withdrawal
+                own.stir_later(now_ns)  # nobody waits for a withdrawal, nor at a broker alone for anything
         if not more:
             self.quota.removed(want)
 
