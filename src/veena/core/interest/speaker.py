@@ -20,6 +20,7 @@ tell only such as a speaker out of reach has told.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from veena.address import Address, Unit, as_seen
 from veena.core.boundary.settings import SECOND_NS
@@ -35,11 +36,11 @@ from veena.core.wire.interest import MAX_COUNT, STANDING, Digest, DigestPart, Ro
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
-#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions, and what
-#: is told of them takes 400 bytes each for a moment, between others that stay: it is not given back.
-MAX_BATCH = 2048
-#: Wants that one step reads for a digest: 20 ms where each is another text.
-MADE_AT_ONCE = 512
+#: Rows that are told at once, which takes some milliseconds; the rest follow in the next moment. A client may come
+#: with 65,536 subscriptions: events would wait, and what is told takes 400 bytes each for a moment, never given back.
+MAX_BATCH = 64
+#: Wants that one step reads for a digest: some milliseconds where each is another text.
+MADE_AT_ONCE = 128
 #: A digest of so many wants is made anew when one of them has gone. A larger one when the sixteenth part of its
 #: wants has, or after a minute; until then it lets through what only they asked for. A hundred thousand hashes at every
 #: change would keep all events waiting.
@@ -102,6 +103,8 @@ class Speaker:
         self._epoch = 0
         self._number = 0
         self.due_ns: int | None = None
+        #: Whether there was more to tell than one step has time for.
+        self._is_amid = False
         #: Whether what was told of a digest has to be told again, because its signature will not count for long.
         self._is_outdated = False
         #: Of a unit that tells a digest of its wants: what there is of it.
@@ -190,15 +193,18 @@ class Speaker:
         if self.level >= DIGEST_LEVEL:
             return list(self._digest(sure, now_ns))
         rows = self._rows(sure, certain, now_ns)
-        if len(rows) >= MAX_BATCH:
+        self._is_amid = len(rows) >= MAX_BATCH
+        if self._is_amid:
             self.due_ns = now_ns  # there may be more
         return list(rows)
 
     def _rows(self, sure: bool, certain: bool, now_ns: int) -> list[Row]:
         """What is told now, with a mark behind it when that is all."""
         own = self._table.own
-        self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
-        gone = [want for want, version in own.unfounded(self.level) if certain and self._knows_gone(want, version)]
+        if not self._is_amid:
+            self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
+        known = (want for want, version in own.unfounded(self.level) if self._knows_gone(want, version))
+        gone = list(islice(known, MAX_BATCH + 1)) if certain else []
         new = own.untold(self.level, MAX_BATCH + 1)
         more = [*(self._orphans() if sure else ()), *new[:MAX_BATCH]]
         less = gone[: MAX_BATCH - len(more)] if len(more) < MAX_BATCH else []
@@ -363,6 +369,8 @@ class Speakers:
         self._is_apart = is_apart
         self._table = table
         self._intervals_ns = intervals_ns
+        #: The level that was served last, where others have to wait for their turn; else -1.
+        self._last = -1
         self._speaking: dict[int, Speaker] = {0: self._make(0)}
         self._speaking[0].stir(now_ns)
 
@@ -448,7 +456,15 @@ class Speakers:
             own.heard_other(digest, now_ns)
 
     def review(self, now_ns: int) -> list[Row | Digest]:
-        return [item for speaker in self._speaking.values() for item in speaker.review(now_ns)]
+        """What one step tells: where one office has more than it has time for, the others wait for the next."""
+        found: list[Row | Digest] = []
+        for level in sorted(self._speaking, key=lambda level: (level <= self._last, level)):
+            found += self._speaking[level].review(now_ns)
+            if len(found) >= MAX_BATCH:
+                self._last = level
+                return found
+        self._last = -1
+        return found
 
     def next_wakeup(self) -> int | None:
         if any(speaker.wants.is_busy for speaker in self._speaking.values()):
