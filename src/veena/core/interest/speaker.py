@@ -104,7 +104,7 @@ class Speaker:
         self._number = 0
         self.due_ns: int | None = None
         #: Whether there was more to tell than one step has time for.
-        self._is_amid = False
+        self.is_amid = False
         #: Whether what was told of a digest has to be told again, because its signature will not count for long.
         self._is_outdated = False
         #: Of a unit that tells a digest of its wants: what there is of it.
@@ -193,15 +193,15 @@ class Speaker:
         if self.level >= DIGEST_LEVEL:
             return list(self._digest(sure, now_ns))
         rows = self._rows(sure, certain, now_ns)
-        self._is_amid = len(rows) >= MAX_BATCH
-        if self._is_amid:
+        self.is_amid = len(rows) >= MAX_BATCH
+        if self.is_amid:
             self.due_ns = now_ns  # there may be more
         return list(rows)
 
     def _rows(self, sure: bool, certain: bool, now_ns: int) -> list[Row]:
         """What is told now, with a mark behind it when that is all."""
         own = self._table.own
-        if not self._is_amid:
+        if not self.is_amid:
             self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
         known = (want for want, version in own.unfounded(self.level) if self._knows_gone(want, version))
         gone = list(islice(known, MAX_BATCH + 1)) if certain else []
@@ -459,12 +459,23 @@ class Speakers:
         """What one step tells: where one office has more than it has time for, the others wait for the next."""
         found: list[Row | Digest] = []
         for level in sorted(self._speaking, key=lambda level: (level <= self._last, level)):
-            found += self._speaking[level].review(now_ns)
+            if not self._waits_for_more(level, now_ns):
+                found += self._speaking[level].review(now_ns)
             if len(found) >= MAX_BATCH:
                 self._last = level
                 return found
         self._last = -1
         return found
+
+    def _waits_for_more(self, level: int, now_ns: int) -> bool:
+        """Whether a digest would be told again in a moment, because what it is made of is being told: for a second."""
+        due_ns = self._speaking[level].due_ns
+        return (
+            level >= DIGEST_LEVEL
+            and due_ns is not None
+            and now_ns < due_ns + SECOND_NS
+            and any(speaker.is_amid for below, speaker in self._speaking.items() if below < DIGEST_LEVEL)
+        )
 
     def next_wakeup(self) -> int | None:
         if any(speaker.wants.is_busy for speaker in self._speaking.values()):
