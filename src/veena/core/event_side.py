@@ -21,6 +21,7 @@ from veena.core.boundary.settings import Settings
 from veena.core.boundary.staging import ReleaseStaged
 from veena.core.boundary.stored import Disk, Entry, Known
 from veena.core.boundary.tickets import Ledger, LogReader
+from veena.core.boundary.user_shares import UserTable
 from veena.core.delivery.delivery import Ends, EndStatistics
 from veena.core.delivery.evaluations import Evaluations, EvaluationStatistics
 from veena.core.delivery.fast_path import PlainWay
@@ -28,6 +29,7 @@ from veena.core.delivery.held_streams import HeldStatistics, HeldStreams
 from veena.core.delivery.in_flight import Flight
 from veena.core.delivery.match_cache import Decisions
 from veena.core.delivery.session_queue import Outlet, OutletStatistics
+from veena.core.discovery.doubts import AskWorker
 from veena.core.durable.failover.service import Standing
 from veena.core.durable.statistics import DurableStatistics
 from veena.core.explain.query import Explainer
@@ -217,6 +219,10 @@ class Events:
             ReleaseStaged: self.releases.release,
             **self.sessions.input_handlers(),
         }
+
+    def paid_work(self) -> tuple[UserTable, AskWorker]:
+        """The users, and what has the worker evaluate something at the expense of one."""
+        return self.sessions.users, self.evaluations.ask
 
     def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
         """An event frame came over a link."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from veena.bench.load.rows import Figures
     from veena.bench.load.subscribing import Subscribed
 
+#: Rooms of a row that are told.
+ROOMS = 6
 #: What the tables fit.
 COLUMNS = 100
 #: What `--all` asks for.
@@ -38,6 +40,9 @@ def broker_command(
         int, typer.Option(min=0, max=100_000, help="Also so many subscriptions of each kind: how many a second.")
     ] = 0,
     client: Annotated[bool, typer.Option("--client", help="Also what one client in Python publishes.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also where the broker's time goes, by room, in each row.")
+    ] = False,
     run_all: Annotated[
         bool, typer.Option("--all", help="Every row, alone and with foreign ones, subscribing, client; 6 minutes.")
     ] = False,
@@ -61,7 +66,9 @@ def broker_command(
             if not names and not subscribing and not client:
                 _summary(seconds, receivers, subscriptions, as_json, say)
                 return
-            is_whole = _rows(names, seconds, foreign or (ALL_FOREIGN if run_all else 0), as_json, say)
+            is_whole = _rows(
+                names, seconds, foreign or (ALL_FOREIGN if run_all else 0), profile or run_all, as_json, say
+            )
             is_whole &= _subscribing(subscribing or (ALL_SUBSCRIBING if run_all else 0), as_json, say)
             if client or run_all:
                 _client(seconds, as_json, say)
@@ -97,14 +104,16 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=COLUMNS)
 
 
-def _rows(names: list[str], seconds: float, foreign: int, as_json: bool, say: Callable[[str], None]) -> bool:
+def _rows(
+    names: list[str], seconds: float, foreign: int, profile: bool, as_json: bool, say: Callable[[str], None]
+) -> bool:
     """Whether every row was measured."""
     from veena.bench.load.rows import measure
 
     # Rows are measured beside the first one, equal headers.
     names = ["alike", *(name for name in names if name != "alike")] if names else []
     found = []
-    for each in measure(names, seconds, foreign, say) if names else ():
+    for each in measure(names, seconds, foreign, say, profile) if names else ():
         found.append(each)
         if as_json:
             print(json.dumps(each.line()), flush=True)
@@ -114,6 +123,8 @@ def _rows(names: list[str], seconds: float, foreign: int, as_json: bool, say: Ca
             console.print(_table([each for each in found if each.foreign == count], count))
         for line in _notes(found):
             console.print(line)
+        if profile:
+            console.print(_profile(found))
     return not any(each.fault for each in found)
 
 
@@ -136,6 +147,20 @@ def _table(found: list[Figures], foreign: int) -> Table:
             f"{each.reliable_per_second:,.0f}", reliable,
         )  # fmt: skip
         table.add_row(each.row, f"{each.matches:.3g}", *(cells if not each.fault else ()))
+    return table
+
+
+def _profile(found: list[Figures]) -> Table:
+    """Microseconds of an event by row and room."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title="where the broker's time goes", title_justify="left", box=SIMPLE_HEAD)
+    for head in ("row", "room", "us an event", "functions"):
+        table.add_column(head, justify="right" if head == "us an event" else "left", no_wrap=head != "functions")
+    for each in found:
+        for at, (room, us, functions) in enumerate(each.rooms()[:ROOMS]):
+            table.add_row("" if at else each.row, room, f"{us:.2f}", ", ".join(functions[:3]))
     return table
 
 

@@ -34,6 +34,10 @@ from veena.matching.simple.topic import MAX_TOPIC_LENGTH
 
 #: Receivers that are remembered by topic, by section and by profiles: some 4 MiB at most each.
 MAX_REMEMBERED = 4096
+#: Profiles of which it is remembered whose they are: 20 MiB.
+MAX_PAIRS = 1 << 16
+#: For so many profiles the receivers are remembered: more seldom come again.
+FEW = 2
 #: Sections are looked up while at least one of so many is found.
 LUCK = 8
 #: Headers that decide who may have an event.
@@ -76,6 +80,22 @@ def _decoder(of_priority: int) -> msgspec.msgpack.Decoder[Outline]:
 _DECODERS = [_decoder(priority) for priority in range(MAX_PRIORITY + 1)]
 
 
+class _Pairs(dict[int, tuple[int, tuple[int, ...]]]):
+    """Of a profile its session and its subscription; KeyError where there is more to know about the session."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def __missing__(self, profile: int) -> tuple[int, tuple[int, ...]]:
+        receivers = self._clients.receivers((profile,))
+        if not receivers or is_brokers(receivers[0][0]):
+            raise KeyError(profile)
+        if len(self) >= MAX_PAIRS:
+            self.clear()
+        self[profile] = receivers[0]
+        return receivers[0]
+
+
 class _Varies:
     """Stands for receivers that depend on more than the topic."""
 
@@ -94,6 +114,7 @@ class MixedBursts:
         self._by_topic: dict[str | None, _Found | _Varies] = {}
         self._by_section: dict[int, dict[bytes, _Found]] = {}
         self._by_profiles: dict[tuple[int, ...], _Found] = {}
+        self._pairs = _Pairs(clients)
         #: The profiles that a topic alone satisfies.
         self._of_topic: dict[str | None, list[int]] = {}
         self._luck = MAX_REMEMBERED
@@ -103,7 +124,7 @@ class MixedBursts:
         assert burst.sections is not None
         if state != self._state:
             self._state = state
-            for remembered in (self._by_topic, self._by_section, self._by_profiles, self._of_topic):
+            for remembered in (self._by_topic, self._by_section, self._by_profiles, self._of_topic, self._pairs):
                 remembered.clear()
             self._luck = MAX_REMEMBERED
         priority = burst.like.priority
@@ -197,13 +218,31 @@ class MixedBursts:
             if wanted is not None and wanted[at]:
                 found.append(None)
                 continue
-            profiles = tuple(answers[0][at]) if answers else ()
+            profiles = answers[0][at] if answers else []
             for answer in answers[1:]:
-                profiles += tuple(answer[at])
+                profiles = profiles + answer[at]
             if has_base:
-                profiles += tuple(self._profiles_of(outline.topic))
-            found.append(known[profiles] if profiles in known else self._receivers_of(profiles))
+                profiles = profiles + self._profiles_of(outline.topic)
+            if len(profiles) > FEW and len(answers) == 1 and not has_base:
+                found.append(self._those_of(profiles))
+                continue
+            key = tuple(profiles)
+            found.append(known[key] if key in known else self._receivers_of(key))
         return found
+
+    def _those_of(self, profiles: list[int]) -> _Found:
+        """The same for many profiles of one or several engines, most of them of a session each."""
+        try:
+            found = dict(map(self._pairs.__getitem__, profiles))
+        except KeyError:
+            return self._receivers_of(tuple(profiles))
+        if len(found) == len(profiles):
+            return tuple(found.items())
+        found.clear()
+        for profile in profiles:  # those of a session stand together, in order
+            session, number = self._pairs[profile]
+            found[session] = found[session] + number if session in found else number
+        return tuple(found.items())
 
     def _receivers_of(self, profiles: tuple[int, ...]) -> _Found:
         """Who has these profiles; None where that is a broker itself, which keeps events."""

@@ -35,7 +35,7 @@ from veena.address import Address, Unit, as_seen, link_level
 from veena.core.boundary.inputs_effects import Active
 from veena.core.interest.constraint import TOPIC, Want, covers, known_want
 from veena.core.interest.cover_set import ToldWants
-from veena.core.interest.digest import DIGEST_LEVEL, DigestTest, atoms_of
+from veena.core.interest.digest import DIGEST_LEVEL, DigestTest
 from veena.core.interest.leases import Leases
 from veena.core.interest.receipts import Claims
 from veena.core.interest.subscriptions import Clients
@@ -84,7 +84,7 @@ class Acknowledgements:
         #: What the clusters of the own super-cluster tell, for finding wider wants.
         self._wider: dict[Unit, ToldWants] = {}
         self._news: list[Active] = []
-        #: Wants of this input: they may be covered by what was told before, and nobody else is concerned.
+        #: Wants that were not judged yet: they may be covered by what was told before, or concern nobody else.
         self._fresh: dict[bytes, None] = {}
         #: Levels at which something may have changed, whatever the claims say, each with the wants that it concerns;
         #: None is all of them.
@@ -210,20 +210,17 @@ class Acknowledgements:
                 if waiting:
                     self._move_floor(level, *self._floor(level, now_ns))
         if self._fresh and 0 not in self._stirred:
-            untold = self._table.own.untold_keys(0)
-            for key in self._fresh:
-                self._causes[0].wait(key)
-            here = [key for key in self._fresh if key not in untold]
-            if here:
-                self._raise(0, here, *self._floor(0, now_ns))
-        self._fresh.clear()
+            self._judge(0, self._take_fresh(MAX_JUDGED), self._floor(0, now_ns), now_ns)
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
                     self._floors[level] = self._floor(level, now_ns)
-                    self._raise(level, self._concerned(level, now_ns), *self._floors[level])
+                    concerned = self._concerned(level, now_ns)
+                    if not level:
+                        concerned += self._take_fresh(MAX_JUDGED - len(concerned))
+                    self._judge(level, list(dict.fromkeys(concerned)), self._floors[level], now_ns)
             self._stirred = {level: concerned for level, concerned in self._stirred.items() if self._is_left(level)}
-        self._resume_ns = now_ns if self._stirred else None
+        self._resume_ns = now_ns if self._stirred or self._fresh else None
         news, self._news = self._news, []
         return news
 
@@ -233,6 +230,24 @@ class Acknowledgements:
         if concerned is not None:
             concerned[key] = None
             concerned.update(self._causes[level].take(key))
+
+    def _take_fresh(self, at_most: int) -> list[bytes]:
+        """Wants that were not judged yet."""
+        fresh = list(islice(self._fresh, at_most))
+        for key in fresh:
+            del self._fresh[key]
+        if not self._fresh:
+            self._fresh = {}  # an emptied dict keeps the room of all that were in it
+        found = [key for key in fresh if key in self._waiting[0]]
+        for key in found:
+            self._causes[0].wait(key)
+        return found
+
+    def _judge(self, level: int, keys: list[bytes], floor: tuple[bool, Floor], now_ns: int) -> None:
+        """Let those of these rise that may."""
+        others = self._raise_alone(level, keys, now_ns)
+        untold = self._table.own.untold_keys(level) if level < DIGEST_LEVEL else {}
+        self._raise(level, [key for key in others if key not in untold], *floor)
 
     def _move_floor(self, level: int, found: bool, floor: Floor) -> None:
         """Judge what others have heard of meanwhile: all of it where it cannot be said what that is."""
@@ -268,6 +283,32 @@ class Acknowledgements:
     def _is_left(self, level: int) -> bool:
         """Whether wants are still to be judged at a level where that was begun."""
         return bool(self._waiting[level]) and bool(self._stirred[level])
+
+    def _raise_alone(self, level: int, keys: list[bytes], now_ns: int) -> list[bytes]:
+        """Let those of these rise to their scope for which nobody else has to hear of them; the others.
+
+        Every broker of the own unit has them. Where no other unit is known up to the scope, that is everybody who may
+        publish for them: it is not waited for what is told there, which nobody would read.
+        """
+        reach = level
+        while reach < self._map.levels and not self._leases.siblings(reach) and self._leases.has_met(reach + 1, now_ns):
+            reach += 1
+        if reach == level:
+            return keys
+        waiting, others = self._waiting[level], list[bytes]()
+        for key in keys:
+            want = self._clients.profile_want(_one(waiting[key]))
+            if want.scope > reach:
+                others.append(key)
+                continue
+            self._instead.pop(key, None)
+            self._causes[level].forget(key)
+            subscribers = _all(waiting.pop(key))
+            for above in range(level + 1, want.scope + 1):
+                self._news += [Active(*self._clients.subscription(profile), above) for profile in subscribers]
+        if not waiting:
+            self._waiting[level] = {}  # an emptied dict keeps the room of all that were in it
+        return others
 
     def _raise(self, level: int, keys: list[bytes], found: bool, floor: Floor) -> None:
         """Let those of these rise that everybody has heard of."""
@@ -494,4 +535,4 @@ def _has(floor: Floor, version: Version) -> bool:
 
 
 def _lets_through(tests: list[DigestTest], want: Want) -> bool:
-    return all(any(test.may_want([atom]) for test in tests) for atom in atoms_of(want))
+    return any(test.holds(want) for test in tests)

@@ -235,6 +235,11 @@ class Beyond:
         """Whether the gatekeepers beyond all links have what the speaker in a version told of a unit up to it."""
         return self._telling.settlement.is_settled(unit, version)
 
+    @property
+    def settled(self) -> int:
+        """Counts how often more of what was heard was settled."""
+        return self._telling.settlement.settled
+
     def flush(self, now_ns: int) -> None:
         """Put what has to be told into the outboxes of the links."""
         self._telling.flush(now_ns)

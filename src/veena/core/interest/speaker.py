@@ -2,8 +2,8 @@
 
 A broker always speaks for itself. The controllers of a cluster hold the wants of its brokers, and one of them, the
 speaker, tells the super-cluster what the cluster wants, with the cluster as the one that wants it; and so on upwards.
-What is told is the difference between what was told before and what should be: transitions, never repeats, gathered for
-a short interval a level. From the super-cluster upwards a digest is told instead of rows.
+What is told is the difference between what was told before and what should be: transitions, never repeats, at once
+after a quiet time and gathered under load (`messages.pace`). From the super-cluster upwards a digest is told, no rows.
 
 A speaker has epochs. It opens a new one whenever somebody else has spoken for the unit, or itself in an earlier life:
 its first words then have a higher version than anything that was ever heard, and correct what no longer holds. It
@@ -29,6 +29,7 @@ from veena.core.interest.constraint import Want
 from veena.core.interest.cover_set import CoverSet
 from veena.core.interest.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
 from veena.core.interest.table import InterestTable, Pair, mark_key, pair_of
+from veena.core.messages.pace import Pace
 from veena.core.topology.controllers import controllers
 from veena.core.topology.network_map import NetworkMap
 from veena.core.trust.epochs import Epochs, first_number
@@ -95,7 +96,7 @@ class Speaker:
         self._host = network.host
         self._levels = network.levels
         self._table = table
-        self._interval_ns = interval_ns
+        self._pace = Pace(interval_ns)
         self._knows_all = knows_all
         self._is_apart = is_apart
         self._numbers = numbers
@@ -126,7 +127,7 @@ class Speaker:
                         # would keep all events waiting, and heartbeats too.
                         is_told = self.level < DIGEST_LEVEL and own.version(row.key, self.level) is not None
                         self.wants.add(self._table.want(row), is_told)
-        self.stir(now_ns)
+        self.stir_later(now_ns)
 
     def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
         """A row of a sub-unit changed."""
@@ -142,8 +143,10 @@ class Speaker:
                     self._gone[row.key] = None
                 else:
                     self._gone.pop(row.key, None)
-        if changed or (after is not None and self._renewed):
+        if after is not None and after.wanted and (changed or self._renewed):
             self.stir(now_ns)
+        elif changed or (after is not None and self._renewed):
+            self.stir_later(now_ns)  # nobody waits for a withdrawal
 
     def heard_inner(self, now_ns: int) -> None:
         """The digest of a sub-unit changed."""
@@ -162,20 +165,26 @@ class Speaker:
     def start_again(self, now_ns: int) -> None:
         """Tell in an epoch of today from now on."""
         self._epoch = 0
-        self.stir(now_ns)
+        self.stir_later(now_ns)
 
     def tell_again(self, now_ns: int) -> None:
         """Tell the digest once more, under a new version, though nothing has changed."""
         self._is_outdated = True
-        self.stir(now_ns)
+        self.stir_later(now_ns)
 
     def has_told(self, version: Version) -> bool:
         """Whether this is the last that the host itself told of the unit."""
         return version == (self._epoch, self._host, self._number)
 
     def stir(self, now_ns: int) -> None:
-        """Something may have to be told, when the interval is over."""
-        due_ns = now_ns + self._interval_ns
+        """Something may have to be told: with this input, or under load when the interval is over."""
+        due_ns = self._pace.next_ns(now_ns)
+        if self.due_ns is None or due_ns < self.due_ns:
+            self.due_ns = due_ns
+
+    def stir_later(self, now_ns: int) -> None:
+        """Something may have to be told that is better gathered: much of it comes at a time."""
+        due_ns = self._pace.later_ns(now_ns)
         if self.due_ns is None or due_ns < self.due_ns:
             self.due_ns = due_ns
 
@@ -189,10 +198,13 @@ class Speaker:
         sure = self.level == 0 or self._knows_all(self.level, now_ns)
         certain = sure and not self._is_apart(self.unit, now_ns)
         if not certain:
-            self.stir(now_ns)
+            self.stir_later(now_ns)
         if self.level >= DIGEST_LEVEL:
+            self._pace.told(now_ns)  # whether or not it differs from the last: making it is work
             return list(self._digest(sure, now_ns))
         rows = self._rows(sure, certain, now_ns)
+        if rows:
+            self._pace.told(now_ns)
         self.is_amid = len(rows) >= MAX_BATCH
         if self.is_amid:
             self.due_ns = now_ns  # there may be more
@@ -369,10 +381,8 @@ class Speakers:
         self._is_apart = is_apart
         self._table = table
         self._intervals_ns = intervals_ns
-        #: The level that was served last, where others have to wait for their turn; else -1.
-        self._last = -1
         self._speaking: dict[int, Speaker] = {0: self._make(0)}
-        self._speaking[0].stir(now_ns)
+        self._speaking[0].stir_later(now_ns)
 
     def _make(self, level: int) -> Speaker:
         interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
@@ -432,9 +442,9 @@ class Speakers:
                 if level <= DIGEST_LEVEL:
                     self._table.own.close(level)
         for speaker in self._speaking.values():
-            speaker.stir(now_ns)
+            speaker.stir_later(now_ns)
 
-    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
+    def heard(self, before: Row | None, after: Row | None, now_ns: int, is_told_here: bool = False) -> None:
         """A row is news: of a sub-unit that the host speaks above, or of a unit that it speaks for itself."""
         row = after or before
         assert row is not None
@@ -443,29 +453,22 @@ class Speakers:
         if above is not None and above.unit == row.unit[:-1] and above.level <= DIGEST_LEVEL:
             above.heard(before, after, now_ns)
         own = self._speaking.get(level)
-        if own is not None and own.unit == row.unit:
+        if own is not None and own.unit == row.unit and not is_told_here:
             own.stir(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true
 
-    def heard_digest(self, digest: Digest, now_ns: int) -> None:
+    def heard_digest(self, digest: Digest, now_ns: int, is_told_here: bool = False) -> None:
         level = self._map.levels - len(digest.unit)
         above = self._speaking.get(level + 1)
         if above is not None and above.unit == digest.unit[:-1]:
             above.heard_inner(now_ns)
         own = self._speaking.get(level)
-        if own is not None and own.unit == digest.unit:
+        if own is not None and own.unit == digest.unit and not is_told_here:
             own.heard_other(digest, now_ns)
 
-    def review(self, now_ns: int) -> list[Row | Digest]:
-        """What one step tells: where one office has more than it has time for, the others wait for the next."""
-        found: list[Row | Digest] = []
-        for level in sorted(self._speaking, key=lambda level: (level <= self._last, level)):
-            if not self._waits_for_more(level, now_ns):
-                found += self._speaking[level].review(now_ns)
-            if len(found) >= MAX_BATCH:
-                self._last = level
-                return found
-        self._last = -1
-        return found
+    def review(self, level: int, now_ns: int) -> list[Row | Digest]:
+        """What has to be told now of the host's unit of this level, as much as one step has time for."""
+        speaker = self._speaking.get(level)
+        return [] if speaker is None or self._waits_for_more(level, now_ns) else speaker.review(now_ns)
 
     def _waits_for_more(self, level: int, now_ns: int) -> bool:
         """Whether a digest would be told again in a moment, because what it is made of is being told: for a second."""
