@@ -214,7 +214,7 @@ class Acknowledgements:
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
-                    self._floors[level] = self._floor(level, now_ns)
+                    self._move_floor(level, *self._floor(level, now_ns))  # it moves with time, too
                     concerned = self._concerned(level, now_ns)
                     if not level:
                         concerned += self._take_fresh(MAX_JUDGED - len(concerned))
