@@ -13,7 +13,7 @@ has changed (`state`): by topic, by section, and by the profiles that an event s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -22,6 +22,7 @@ from msgspec import Meta
 from veena.core.boundary.session_id import is_brokers
 from veena.core.delivery.match_cache import Receivers
 from veena.core.interest.constraint import INTEGER, TAGS, TO, TOPIC, XPATH
+from veena.core.interest.digest import Outlined
 from veena.core.interest.eligibility import CLEARANCE, NEEDS, NEEDS_CPU
 from veena.core.interest.interest_map import InterestMap
 from veena.core.interest.subscriptions import Clients
@@ -101,15 +102,18 @@ class _Varies:
 
 
 _VARIES = _Varies()
+#: Of events and the units that may want them: the units for which copies have to leave.
+Gates = Callable[[Sequence[int], Sequence[Outlined], int], list[int]]
 _Found = Receivers | None
 
 
 class MixedBursts:
     """One a broker."""
 
-    def __init__(self, clients: Clients, interest: InterestMap) -> None:
+    def __init__(self, clients: Clients, interest: InterestMap, gates: Gates) -> None:
         self._clients = clients
         self._interest = interest
+        self._gates = gates
         self._state: object = None
         self._by_topic: dict[str | None, _Found | _Varies] = {}
         self._by_section: dict[int, dict[bytes, _Found]] = {}
@@ -118,6 +122,8 @@ class MixedBursts:
         #: The profiles that a topic alone satisfies.
         self._of_topic: dict[str | None, list[int]] = {}
         self._luck = MAX_REMEMBERED
+        #: Whether something of the present burst may have been wanted elsewhere.
+        self._has_asked_gates = False
 
     def receivers(self, burst: EventBurst, state: object, now_ns: int) -> list[_Found]:
         """For each event who gets it; None where the long way has to deal with it."""
@@ -128,6 +134,7 @@ class MixedBursts:
                 remembered.clear()
             self._luck = MAX_REMEMBERED
         priority = burst.like.priority
+        self._has_asked_gates = False
         if self._luck <= 0:
             self._luck += LUCK  # now and then it is tried again
             return self._decide(burst.sections, priority, now_ns)
@@ -140,7 +147,9 @@ class MixedBursts:
             if len(known) + len(asked) > MAX_REMEMBERED:
                 known.clear()
             for at, section, each in zip(unknown, asked, self._decide(asked, priority, now_ns), strict=True):
-                found[at] = known[section] = each
+                found[at] = each
+                if not self._has_asked_gates:  # what is wanted beyond them may change at any time
+                    known[section] = each
         return found
 
     def _decide(self, sections: list[bytes], priority: int, now_ns: int) -> list[_Found]:
@@ -183,7 +192,7 @@ class MixedBursts:
 
     def _by_topic_alone(self, topic: str | None, now_ns: int) -> _Found | _Varies:
         if self._interest.certain(topic, now_ns):
-            return None  # somebody elsewhere wants all of them
+            return _VARIES  # somebody elsewhere may want them: the gates are asked each time
         if self._interest.attributes.names is None or self._interest.attributes.names:
             return _VARIES
         for kind, engine in (*self._clients.engines(), *self._interest.engines()):
@@ -207,6 +216,14 @@ class MixedBursts:
         """Ask every engine that may have something for these events."""
         topics = dict.fromkeys(outline.topic for outline in outlines)
         wanted = self._interest.wanted_batch(outlines, topics, now_ns)
+        certain = {topic: self._interest.certain(topic, now_ns) for topic in topics}
+        if any(certain.values()):
+            wanted = [
+                certain[outline.topic] | (0 if wanted is None else wanted[at]) for at, outline in enumerate(outlines)
+            ]
+        if wanted is not None:
+            wanted = self._gates(wanted, outlines, now_ns)
+            self._has_asked_gates = True
         answers: list[list[list[int]]] = []
         for kind, engine in self._clients.engines():
             if kind not in _BLIND and len(engine) and any(map(engine.concerns, topics)):

@@ -21,7 +21,7 @@ lane was sent before on that connection, or everybody in the destination has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from veena.address import Address, Unit, identifiers
@@ -315,6 +315,34 @@ class Router:
                 self.records.note(frame, What.DROPPED, now_ns, units=self.units(duties), text=text)
             return 0, 0
         return duties, served >> shift << shift | far | 1 << (shift + self._map.own(link.level)[-1])
+
+    def left_behind_gates(
+        self, wanted: Sequence[int], ask: Callable[[int, list[int]], list[bool] | None], now_ns: int
+    ) -> list[int]:
+        """Of best-effort events published here, and the units that may want them: the same units, or 0 for an event of
+        which no copy leaves, since every gate on its way stops it. `ask` says of a connection, for events by number,
+        whether the unit beyond it wants them."""
+        if self.is_stale or self._map.version != self._version:
+            self.reroute(now_ns)
+        left = list(wanted)
+        for mask in dict.fromkeys(wanted):
+            groups, stuck = self.by_hop(mask)
+            if not mask or stuck:
+                continue
+            events = [at for at, each in enumerate(wanted) if each == mask]
+            for connection, duties in groups.items():
+                link = self._links[connection]
+                assert link.neighbour is not None
+                if link.level < 2 or duties != 1 << (link.level * self._fanout + link.neighbour[-1 - link.level]):
+                    events = []  # somebody else is served over this one
+                let_through = ask(connection, events) if events else None
+                events = (
+                    [] if let_through is None else [at for at, one in zip(events, let_through, strict=True) if not one]
+                )
+            for at in events:
+                left[at] = 0
+            self.statistics.stopped_at_gate += len(groups) * len(events)
+        return left
 
     def reroute(self, now_ns: int) -> None:
         """Where a hop changed, begin to send again over the new one, in order, before anything newer (rule 5)."""

@@ -218,16 +218,27 @@ class Batch:
         rows = slice(segment.start, segment.start + segment.count)
         bounds = segment.page.bounds[:, rows]
         everything = np.array(places, dtype=np.int64)
+        if not segment.table.is_mixed:
+            everything = self._possible(segment, bounds, everything)
         piece = max(1, CELLS // segment.count)
-        slots: list[Places] = []
-        found: list[Places] = []
-        for at in range(0, len(places), piece):
+        slots: list[Places] = [np.empty(0, dtype=np.int64)]
+        found: list[Places] = [np.empty(0, dtype=np.int64)]
+        for at in range(0, len(everything), piece):
             some = everything[at : at + piece]
             passed = self._mixed(segment, some) if segment.table.is_mixed else self._own(segment, bounds, some)
             hit, of = passed.nonzero()
             slots.append(hit)
             found.append(some[of])
         return np.concatenate(slots), np.concatenate(found)
+
+    def _possible(self, segment: Segment, bounds: Floats, some: Places) -> Places:
+        """The events whose values lie within the widest bound of every side: any others satisfy no row."""
+        for number, feature in enumerate(segment.table.features):
+            for side, values in enumerate(self._arrays_of(feature)):
+                some = some[values[some] >= bounds[2 * number + side].min()]
+                if not len(some):
+                    return some
+        return some
 
     def _own(self, segment: Segment, bounds: Floats, some: Places) -> NDArray[np.bool_]:
         passed: NDArray[np.bool_] | None = None
