@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from veena.bench.progress import progress
-from veena.bench.steps.stage import Peer, staged
+from veena.bench.steps.stage import LEVELS, Peer, staged
 from veena.core.wire.client import AskSubscribe, TellActive
 from veena.core.wire.control import Frame, Heartbeat
 from veena.core.wire.event import EventFrame
@@ -238,7 +238,23 @@ class Count:
             self._at, self._cpu = now, cpu
 
 
-async def subscribe(peer: Peer, asked: list[AskSubscribe], count: Count) -> None:
+class Subscriber(Peer):
+    """A client that counts what it is answered, and keeps none of it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(reader, writer)
+        self.echoes = self.active = 0
+
+    def _take(self, frame: Frame | EventFrame) -> None:
+        if isinstance(frame, Heartbeat):
+            self.echoes += 1
+        elif isinstance(frame, TellActive):
+            self.active += frame.level == LEVELS
+        else:
+            super()._take(frame)
+
+
+async def subscribe(peer: Subscriber, asked: list[AskSubscribe], count: Count) -> None:
     """Subscribe to all of these, with a window; each chunk ends with a heartbeat, which is answered in its order."""
     sent = done = 0
     chunks = [asked[first : first + CHUNK] for first in range(0, len(asked), CHUNK)]
@@ -246,7 +262,7 @@ async def subscribe(peer: Peer, asked: list[AskSubscribe], count: Count) -> None
         while sent < len(chunks) and sent < done + WINDOW:
             peer.say(*chunks[sent], Heartbeat(1, 0))
             sent += 1
-        await peer.hear(Heartbeat)
+        await peer.until(lambda done=done: peer.echoes > done)  # type: ignore[misc]
         count.add(len(chunks[done]))
         done += 1
 
@@ -259,7 +275,9 @@ async def measure(kind: str, count: int, folder: Path, say: Callable[[str], None
         client = number % CLIENTS
         asked[client].append(AskSubscribe(len(asked[client]) + 1, engine, msgspec.msgpack.encode(constraint)))
     async with staged(folder) as stage:
-        peers = await stage.clients("many", CLIENTS)
+        peers = [await Subscriber.dial(stage.url) for _ in range(CLIENTS)]
+        for number, peer in enumerate(peers):
+            await peer.attach(f"many/{number}")
         other = await Other.start(stage.url, kind)
         warm = await stage.client("warm")  # what the broker imports for the first of a kind is no cost of a thousand
         engine, constraint = known.make(count, chance)
@@ -274,31 +292,20 @@ async def measure(kind: str, count: int, folder: Path, say: Callable[[str], None
         found.per_second = count / (time.perf_counter() - began)
         took = await other.took()
         found.loaded_p99_ms, found.loaded_worst_ms = 1000 * took["p99"], 1000 * took["worst"]
-        await wait_until_active(peers, asked, found)
+        began = time.perf_counter()
+        for peer, wanted in zip(peers, asked, strict=True):
+            await peer.until(lambda peer=peer, wanted=wanted: peer.active + len(peer.refusals) >= len(wanted))  # type: ignore[misc]
+        found.active_s = time.perf_counter() - began
         steps = await stage.tell("tell")
         found.longest_ms, found.step = 1000 * steps["longest_ever_s"], steps["longest_cause"]
         found.over_limit = steps["over_limit"]
         found.refused = list(dict.fromkeys(reason for peer in peers for reason in peer.refusals))[:3]
         await other.stop()
+        for peer in peers:
+            peer.close()
     first, last = found.cpu[0], found.cpu[-1]
     found.growth = last / first if first else 0.0
     return found
-
-
-async def wait_until_active(peers: list[Peer], asked: list[list[AskSubscribe]], found: Found) -> None:
-    """Until each subscription is active in the whole system."""
-    began = time.perf_counter()
-    for peer, wanted in zip(peers, asked, strict=True):
-        widest: dict[int, int] = {}
-        while len(peer.refusals) < len(wanted):
-            for frame in peer.frames:
-                if isinstance(frame, TellActive):
-                    widest[frame.subscription] = max(widest.get(frame.subscription, 0), frame.level)
-            peer.frames = []
-            if sum(level == 4 for level in widest.values()) + len(peer.refusals) >= len(wanted):
-                break
-            await peer.until(lambda peer=peer: peer.frames)  # type: ignore[misc]
-    found.active_s = time.perf_counter() - began
 
 
 # --- telling ---

@@ -43,11 +43,11 @@ from veena.core.interest.table import InterestTable, Pair, pair_of
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.interest import STANDING, Row, Version
 
-#: Wants that are judged at once; the rest follow in the next moment. A digest tells of a hundred thousand together, and
-#: so does a unit beside the own one that comes or goes, and a client of a broker that is alone. To say so of all of
-#: them at once would take 200 bytes each, and events would wait.
-MAX_JUDGED = 2048
-#: How often wants are judged again that wait for something that is not told, where there are more of them than that.
+#: Wants that are judged at once, which takes a millisecond or two; the rest follow in the next moment. A digest tells
+#: of a hundred thousand together, and so does a unit beside the own one that comes or goes: events would wait.
+MAX_JUDGED = 256
+#: Wants that wait for something that is not told are judged again whenever anything is; more of them once in a while.
+MAX_UNKNOWN = 2048
 UNKNOWN_NS = 1_000_000_000
 
 #: Who has a want: the profile id of its only subscription, or those of several (`subscriptions`).
@@ -214,7 +214,7 @@ class Acknowledgements:
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
-                    self._floors[level] = self._floor(level, now_ns)
+                    self._move_floor(level, *self._floor(level, now_ns))  # it moves with time, too
                     concerned = self._concerned(level, now_ns)
                     if not level:
                         concerned += self._take_fresh(MAX_JUDGED - len(concerned))
@@ -515,7 +515,7 @@ class Causes:
 
     def take_unknown(self, now_ns: int) -> dict[bytes, None]:
         """The wants that wait for nothing known, to be judged again."""
-        if len(self._unknown) > MAX_JUDGED and now_ns < self._asked_ns + UNKNOWN_NS:
+        if len(self._unknown) > MAX_UNKNOWN and now_ns < self._asked_ns + UNKNOWN_NS:
             return {}
         self._asked_ns = now_ns
         found, self._unknown = self._unknown, {}

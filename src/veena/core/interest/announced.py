@@ -174,14 +174,12 @@ class OwnWants:
         """What an open office has yet to tell. Not to be changed."""
         return self._untold[level]
 
-    def unfounded(self, level: int) -> list[tuple[Want, Version]]:
+    def unfounded(self, level: int) -> Iterator[tuple[Want, Version]]:
         """What was told and an open office would not tell."""
-        found: list[tuple[Want, Version]] = []
         for key in self._unfounded[level]:
             version = _told(self._wants[key].stand, level)
             assert version is not None
-            found.append((self._wants[key], version))
-        return found
+            yield self._wants[key], version
 
     @property
     def surplus(self) -> int:

@@ -20,6 +20,7 @@ tell only such as a speaker out of reach has told.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from veena.address import Address, Unit, as_seen
 from veena.core.boundary.settings import SECOND_NS
@@ -36,11 +37,11 @@ from veena.core.wire.interest import MAX_COUNT, STANDING, Digest, DigestPart, Ro
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
-#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions, and what
-#: is told of them takes 400 bytes each for a moment, between others that stay: it is not given back.
-MAX_BATCH = 2048
-#: Wants that one step reads for a digest: 20 ms where each is another text.
-MADE_AT_ONCE = 512
+#: Rows that are told at once, which takes some milliseconds; the rest follow in the next moment. A client may come
+#: with 65,536 subscriptions: events would wait, and what is told takes 400 bytes each for a moment, never given back.
+MAX_BATCH = 64
+#: Wants that one step reads for a digest: some milliseconds where each is another text.
+MADE_AT_ONCE = 128
 #: A digest of so many wants is made anew when one of them has gone. A larger one when the sixteenth part of its
 #: wants has, or after a minute; until then it lets through what only they asked for. A hundred thousand hashes at every
 #: change would keep all events waiting.
@@ -103,6 +104,8 @@ class Speaker:
         self._epoch = 0
         self._number = 0
         self.due_ns: int | None = None
+        #: Whether there was more to tell than one step has time for.
+        self.is_amid = False
         #: Whether what was told of a digest has to be told again, because its signature will not count for long.
         self._is_outdated = False
         #: Of a unit that tells a digest of its wants: what there is of it.
@@ -202,15 +205,18 @@ class Speaker:
         rows = self._rows(sure, certain, now_ns)
         if rows:
             self._pace.told(now_ns)
-        if len(rows) >= MAX_BATCH:
+        self.is_amid = len(rows) >= MAX_BATCH
+        if self.is_amid:
             self.due_ns = now_ns  # there may be more
         return list(rows)
 
     def _rows(self, sure: bool, certain: bool, now_ns: int) -> list[Row]:
         """What is told now, with a mark behind it when that is all."""
         own = self._table.own
-        self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
-        gone = [want for want, version in own.unfounded(self.level) if certain and self._knows_gone(want, version)]
+        if not self.is_amid:
+            self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
+        known = (want for want, version in own.unfounded(self.level) if self._knows_gone(want, version))
+        gone = list(islice(known, MAX_BATCH + 1)) if certain else []
         new = own.untold(self.level, MAX_BATCH + 1)
         more = [*(self._orphans() if sure else ()), *new[:MAX_BATCH]]
         less = gone[: MAX_BATCH - len(more)] if len(more) < MAX_BATCH else []
@@ -460,9 +466,19 @@ class Speakers:
             own.heard_other(digest, now_ns)
 
     def review(self, level: int, now_ns: int) -> list[Row | Digest]:
-        """What has to be told now of the host's unit of this level."""
+        """What has to be told now of the host's unit of this level, as much as one step has time for."""
         speaker = self._speaking.get(level)
-        return [] if speaker is None else speaker.review(now_ns)
+        return [] if speaker is None or self._waits_for_more(level, now_ns) else speaker.review(now_ns)
+
+    def _waits_for_more(self, level: int, now_ns: int) -> bool:
+        """Whether a digest would be told again in a moment, because what it is made of is being told: for a second."""
+        due_ns = self._speaking[level].due_ns
+        return (
+            level >= DIGEST_LEVEL
+            and due_ns is not None
+            and now_ns < due_ns + SECOND_NS
+            and any(speaker.is_amid for below, speaker in self._speaking.items() if below < DIGEST_LEVEL)
+        )
 
     def next_wakeup(self) -> int | None:
         if any(speaker.wants.is_busy for speaker in self._speaking.values()):
