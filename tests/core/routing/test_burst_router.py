@@ -194,7 +194,9 @@ def test_mixed_bursts_in_a_network_come_to_the_same(network: Network) -> None:
                 for at in range(1, 60)
             ]
             mesh.publish(frames, alone)
-        home = mesh.world.nodes[mesh.home].broker.statistics()
+        broker = mesh.world.nodes[mesh.home].broker
+        assert broker is not None
+        home = broker.statistics()
         outcomes.append((mesh.got, home.router.copies_out, home.origin.accepted))
         mesh.world.check()
     assert outcomes[0] == outcomes[1]
