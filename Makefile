@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WITH_COMPILED = PYTHONPATH="$$($(BIN)/python tools/compile.py --current)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow check format soak compiled bench trace fuzz clean
+.PHONY: help setup demo test slow test-compiled check format soak compiled bench trace fuzz clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ test: setup ## the tests: every property at least once; 12 minutes on 2 cores
 
 slow: setup ## what `make test` deselects: more seeds, larger networks, rare planted bugs
 	$(BIN)/python -m pytest -n $(TEST_JOBS) -m slow
+
+test-compiled: compiled ## the tests of core, runtime and client on the compiled modules
+	$(WITH_COMPILED) $(BIN)/python -m pytest -n $(TEST_JOBS) tests/core tests/runtime tests/client
 
 check: setup ## format, lint, types, tidiness
 	$(BIN)/ruff format --check .

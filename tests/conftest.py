@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +40,10 @@ SECONDS = {
     "tests/runtime/test_kill.py": 12,
     "tests/runtime/test_chaos.py": 12,
 }
+#: Who uses one of these fixtures puts something else in the place of a part of the program.
+REPLACING = {"monkeypatch", "wording"}
+#: How many such tests were left out.
+REPLACED = pytest.StashKey[int]()
 #: All files of this room share one process: it starts one Java, and a second one would compete with it.
 TOGETHER = "tests/spark"
 
@@ -102,10 +108,35 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"tests/conftest.py names {path}, which is not there: correct its path")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a process among several: what takes longest first."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """In a process among several: what takes longest first. On compiled modules: what replaces none of them."""
+    for item in items:
+        if not REPLACING.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("replaces")
+    yield
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: -SECONDS.get(unit_of_work(item.nodeid), 0))
+    if is_compiled():
+        replacing = [item for item in items if item.get_closest_marker("replaces") is not None]
+        items[:] = [item for item in items if item.get_closest_marker("replaces") is None]
+        config.stash[REPLACED] = len(replacing)
+        getattr(config, "workeroutput", {})["replacing"] = len(replacing)
+        config.hook.pytest_deselected(items=replacing)
+
+
+def is_compiled() -> bool:
+    """Whether the modules under test were compiled (`make compiled`)."""
+    found = find_spec("veena.core.broker")
+    return found is not None and found.origin is not None and not found.origin.endswith(".py")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if is_compiled():
+        count = config.stash.get(REPLACED, 0)
+        terminalreporter.write_line(
+            f"on compiled modules: {count} tests replace a part of the program and were left out"
+        )
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
@@ -118,6 +149,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     output = getattr(node, "workeroutput", {})
+    node.config.stash[REPLACED] = output.get("replacing", 0)
     terminal = node.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and "deselected" in output:
         terminal.stats["deselected"] = [SimpleNamespace() for _ in range(output["deselected"])]

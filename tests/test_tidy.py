@@ -63,7 +63,7 @@ ROOM_LAYERS: dict[str, list[str]] = {
             " locator config clients broker"
         ),
     ],
-    "matching": ["base condition index tags xpath simple engines"],
+    "matching": ["base covering condition index tags xpath simple engines"],
     "spark": ["log launch source archive matching audit analyze bench scale sink"],
     "sim": ["networks world clients judges runs explaining", "networks world clients judges runs experiments"],
     "services": ["structured wording dictionary trading domain application member", "structured wording adviser"],

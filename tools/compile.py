@@ -2,15 +2,17 @@
 
     make compiled                                            # or: python tools/compile.py
     PYTHONPATH=build/compiled .venv/bin/veena sim run --seed 7 --faults all
+    VEENA_COMPILE=1 pip wheel .                              # the same modules in a wheel (setup.py)
 
-It needs a C compiler and takes some minutes. `make soak` uses the tree by itself, but only one that was made from the
-sources, with the interpreter and by the script, that are there now: a tree that has fallen behind is never run.
+It needs a C compiler and takes some minutes. `make soak` and `make test-compiled` use the tree, but only one that was
+made from the sources, with the interpreter and by the script, that are there now: a tree that has fallen behind is
+never run.
 
 A seed has the same `trace_hash` either way, so a failure that the compiled brokers find is looked into with the plain
-ones. Compiled code differs in four things: a test cannot put its own function in the place of a method, an interpreted
-class cannot inherit from a compiled one, an object cannot have attributes that its class does not name, and a value of
-a wrong type is a bare TypeError where the plain sources may explain it.
-The tests that plant a bug this way run on `src` only.
+ones. Compiled code differs in five things: a test cannot put its own function in the place of a method, an interpreted
+class cannot inherit from a compiled one, an object cannot have attributes that its class does not name, a frozen record
+cannot be copied by `copy.deepcopy`, and a value of a wrong type is a bare TypeError where the plain sources may explain
+it. The tests that plant something this way carry the marker `replaces` and run on `src` only.
 """
 
 from __future__ import annotations
@@ -29,12 +31,19 @@ TARGET = ROOT / "build" / "compiled"
 #: Holds the fingerprint of what the tree was made of; written last, so that a tree half made is not taken for one.
 MARKER = "made-of"
 
-#: What pays: a broker's steps and invariants, and the world that gives them out. In a long simulation the engines take
-#: too little time to be worth compiling, and they are built on NumPy and lxml anyway.
+#: What pays: what runs for every event. That is a broker's steps and invariants; its driver, the conversations with its
+#: clients, its links and transports; the client; and the world of the simulator. The engines are built on NumPy and
+#: lxml. What waits for disks, files or people gains nothing: stores, configuration, users, the command line.
 CHOSEN = (
     "address.py",
     "event.py",
     "core/**/*.py",
+    "client/*.py",
+    "runtime/broker/driver.py",
+    "runtime/clients/*.py",
+    "runtime/links/*.py",
+    "runtime/steps.py",
+    "runtime/transports/*.py",
     "sim/world/network.py",
     "sim/world/node.py",
     "sim/world/passage.py",
@@ -45,8 +54,9 @@ CHOSEN = (
 LEFT_OUT = {
     "core/interest/recipient_engine.py": "mypyc cannot compile a class that inherits from an engine, which stays plain",
 }
-#: A class of these bases describes itself to msgspec by its annotations, which mypyc does not keep.
-SELF_DESCRIBED = ("(Struct", "(msgspec.Struct", "(Frame,")
+#: A module with a class of these bases stays plain. The first describe themselves to msgspec by their annotations,
+#: which mypyc does not keep; of the others it compiles no subclass.
+PLAIN_BASES = ("(Struct", "(msgspec.Struct", "(Frame,", "(list", "(dict", "(tuple", "(str)", "(int)", "(bytes)")
 
 #: The file that mypyc writes is large, and most of the time goes into the interpreter's own tuples and dictionaries,
 #: which this does not touch. Higher levels were not measured.
@@ -103,13 +113,13 @@ def chosen(package: Path) -> list[Path]:
         for path in found
         if path.name != "__init__.py"  # a room's sign: no code
         and path.relative_to(package).as_posix() not in LEFT_OUT
-        and not describes_itself(path)
+        and not has_plain_base(path)
     ]
 
 
-def describes_itself(path: Path) -> bool:
+def has_plain_base(path: Path) -> bool:
     lines = path.read_text().splitlines()
-    return any(line.startswith("class ") and any(base in line for base in SELF_DESCRIBED) for line in lines)
+    return any(line.startswith("class ") and any(base in line for base in PLAIN_BASES) for line in lines)
 
 
 def is_current(target: Path) -> bool:

@@ -40,6 +40,12 @@ PRINTED: dict[str, tuple[str, ...]] = {
         r"  compress: done.*",
         r"  mail: done.*",
     ),
+    "many_events": (
+        r"2000 events are on the broker's disk, in their order",
+        r"2000 events came, in order: True",
+        r"refused: event 1 of 2 .*property 'watt' is \[1, 2\], a list: convert it.*",
+        r"published all the same: 1",
+    ),
     "request_reply": (
         r"Rome: 17.0 degrees",
         r"all: Oslo -4.5, Rome 17.0, Syracuse 9.5",

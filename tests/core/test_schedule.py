@@ -30,6 +30,9 @@ from veena.runtime.networks.file import Network, make_network
 from veena.sim.world.options import Options
 from veena.sim.world.world import ClientEffect, World
 
+#: Brokers, routers and worlds of these tests are subclasses of the program's.
+pytestmark = pytest.mark.replaces
+
 State = tuple[Work, Turn]
 PUBLISHER, NEAR, FAR = 1, 2, 3
 LINK = 999

@@ -260,3 +260,26 @@ def test_a_broker_that_is_killed_with_evaluations_open(tmp_path: Path) -> None:
         first.process.wait()
     with started(*command) as second:
         run(rest(second.told()["url"]))
+
+
+def test_a_query_gets_the_verdict_of_the_worker(tmp_path: Path) -> None:
+    """DSC-04: an XPath that costs more on a document than the loop may spend is decided outside of it."""
+
+    async def scenario() -> None:
+        async with (
+            broker(tmp_path) as node,
+            veena.connect(node.urls[0], client_id="offering") as offering,
+            veena.connect(node.urls[0], client_id="asking") as asking,
+        ):
+            for last in (1, 2):
+                await offering.advertise(f"wide{last}", xml=wide(LARGE, last))
+            await offering.advertise("small", xml="<r><b/><z>3</z></r>")
+            node.steps.forget()
+            found = await asking.query(xpath=ODD)
+            assert sorted(row.name for row in found) == ["small", "wide1"] and found.undecided == 0
+            assert node.driver.broker.statistics().evaluations.made == 2
+            assert node.steps.statistics().longest_ever_s < STEP_S
+            hopeless = await asking.query(xpath=HOPELESS)
+            assert [row.name for row in hopeless] == ["small"] and hopeless.undecided == 2
+
+    run(scenario())

@@ -7,11 +7,10 @@ from typing import Any
 
 from veena.address import Address, identifiers
 from veena.core.broker import Broker
-from veena.core.delivery.in_flight import LOG, Flight, Run
+from veena.core.delivery.in_flight import LOG, Flight
 from veena.core.links.link import LinkState
 from veena.core.routing.duties import Duties
 from veena.core.routing.router import Router
-from veena.core.routing.runs import SentRuns
 from veena.core.topology.connection import is_fine
 from veena.core.topology.connection_table import ConnectionTable
 from veena.core.wire.control import ConnectionRecord
@@ -177,17 +176,6 @@ def with_duties(duties: type[Duties]) -> Callable[..., Broker]:
         return broker
 
     return make
-
-
-def with_sent_runs(sent: type[SentRuns]) -> Callable[..., Broker]:
-    """Brokers that read answers to bursts like this."""
-
-    class Planted(Router):
-        def sent_run(self, connection: int, number: int, run: Run, duties: int) -> None:
-            self._sent_runs.setdefault(connection, sent())
-            super().sent_run(connection, number, run, duties)
-
-    return with_router(Planted)
 
 
 def backwards(flight: Flight) -> tuple[int, tuple[int, int]]:

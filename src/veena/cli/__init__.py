@@ -27,8 +27,9 @@ app = typer.Typer(
 def _version(wanted: bool) -> None:
     if wanted:
         from veena import __version__
+        from veena.cli.build import described
 
-        typer.echo(f"veena {__version__}")
+        typer.echo(f"veena {__version__}, {described()}")
         raise typer.Exit
 
 

@@ -201,6 +201,11 @@ class Client:
         return None if welcome is None else welcome.address
 
     @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Those that are not closed, in the order in which they were made."""
+        return tuple(self._session.subscriptions.values())
+
+    @property
     def inbox(self) -> Subscription:
         """Events that were written to this client by its id, for one that is `reachable`."""
         return self._session.inbox

@@ -102,8 +102,7 @@ class Watch:
 
     async def changed(self, timeout: float | None = None) -> bool:
         """Wait for the next time that the answer changes; the answer."""
-        if self._error is not None:
-            raise self._error
+        self._check_open()
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -111,9 +110,13 @@ class Watch:
                 await waiter
         except TimeoutError:
             raise TimedOut(f"nothing changed for watch {self.number} within {timeout} seconds") from None
+        self._check_open()
+        return bool(self.wanted)
+
+    def _check_open(self) -> None:
+        # A method of its own: between two tests in one, the compiler takes the first one's word for it.
         if self._error is not None:
             raise self._error
-        return bool(self.wanted)
 
     async def close(self) -> None:
         self._questions.unwatch(self)

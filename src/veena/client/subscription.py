@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from veena.address import Address, level_name
+from veena.client.batch import Batch
 from veena.client.memory import Key, Memory
 from veena.core.wire.event import EventFrame
 from veena.core.wire.event_id import ids_of
@@ -200,7 +201,7 @@ class Subscription:
                         await self._arrival()
             if not self._queue:  # somebody else took it, or it comes again after a reconnection
                 return await self.next_batch(max, wait, timeout)
-        return Batch(self, self._take(max))
+        return Batch(self.ack, self._take(max))
 
     def batches(self, max: int = BATCH_EVENTS, wait: float = 0.0) -> Batches:  # noqa: A002  # a plain name
         """For `async for batch in subscription.batches()`: lists of events, as `next_batch` gives them."""
@@ -398,18 +399,6 @@ class Subscription:
     def queued(self) -> Sequence[EventFrame]:
         """What has come and was not taken yet."""
         return self._queue
-
-
-class Batch(list[Event]):
-    """Events of one subscription that were taken together."""
-
-    def __init__(self, subscription: Subscription, events: Sequence[Event]) -> None:
-        super().__init__(events)
-        self._subscription = subscription
-
-    async def ack(self) -> None:
-        """With `ack="manual"`: the application is done with all of them."""
-        await self._subscription.ack(*self)
 
 
 class Batches:

@@ -138,7 +138,7 @@ class Broker:
         )
         routes, writes = (self.map, self.hops, self.profiles, self._by_connection), (self.ledger, self._effects, found)
         self.events = Events(*routes, settings, *writes, chance, now_ns)
-        self.discovery = Discovery(settings, self.profiles, self.reception, *writes, self.events.sessions.users, now_ns)
+        self.discovery = Discovery(settings, self.profiles, self.reception, *writes, *self.events.paid_work(), now_ns)
         self._threshold = Threshold(identity, self.ledger, self._effects, self._link_up, self._arrived)
         self.table.others_speak = self.profiles.claims.others_speak
         self._reach = Reach(self.map, self.table, self._by_connection, self.events)
@@ -509,6 +509,7 @@ class Broker:
             self._close(blocked, str(blocked.blocked), now_ns)
         if self.claimants:
             self._review_claimants(now_ns)
+        self.profiles.flush(now_ns)
         self.exchange.pass_on_wants(now_ns)  # before the connections that bring their units into reach
         news = self.table.take_news()
         while news:

@@ -10,7 +10,7 @@ end of an input: duties first, then what there is room for in the log, then what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from veena.address import Unit
 from veena.core.boundary.clients import AskWanted, SessionClear, SessionClogged, Unwatch
@@ -21,6 +21,7 @@ from veena.core.boundary.settings import Settings
 from veena.core.boundary.staging import ReleaseStaged
 from veena.core.boundary.stored import Disk, Entry, Known
 from veena.core.boundary.tickets import Ledger, LogReader
+from veena.core.boundary.user_shares import UserTable
 from veena.core.delivery.delivery import Ends, EndStatistics
 from veena.core.delivery.evaluations import Evaluations, EvaluationStatistics
 from veena.core.delivery.fast_path import PlainWay
@@ -28,10 +29,12 @@ from veena.core.delivery.held_streams import HeldStatistics, HeldStreams
 from veena.core.delivery.in_flight import Flight, Run
 from veena.core.delivery.match_cache import Decisions
 from veena.core.delivery.session_queue import Outlet, OutletStatistics
+from veena.core.discovery.doubts import AskWorker
 from veena.core.durable.failover.service import Standing
 from veena.core.durable.statistics import DurableStatistics
 from veena.core.explain.query import Explainer
 from veena.core.interest.constraint import Want
+from veena.core.interest.digest import Outlined
 from veena.core.interest.service import Profiles
 from veena.core.links.link import Link
 from veena.core.publishing.batch_release import Releases
@@ -91,7 +94,7 @@ class Events:
             network.host, settings, self.router, self.copies, interest, ledger, self.reader, effects, disk, self._stored
         )
         self.quench = Quench(network.host, settings, profiles, effects, self._user_of)
-        self.plain = plain = PlainWay(network.host, profiles, self.decisions, self.ends)
+        self.plain = plain = PlainWay(network.host, profiles, self.decisions, self.ends, self._left_behind_gates)
         self.bursts = BurstWay(network.host, settings, profiles, self.decisions, self.ends, self.router, links, effects)
         self.runs = RunWay(network.host, profiles, self.bursts, self.ends, self.router, links, effects)
         ways = (self.router, plain, self.bursts, self.runs)
@@ -144,6 +147,17 @@ class Events:
             return self._profiles.beyond.wants(connection, flight.event(), origin, now_ns, is_old=is_old)
         except InvalidEvent:
             return False
+
+    def _left_behind_gates(self, wanted: Sequence[int], events: Sequence[Outlined], now_ns: int) -> list[int]:
+        """The same look for many plain events that are published here (`Router.left_behind_gates`)."""
+        beyond = self._profiles.beyond
+
+        def ask(connection: int, numbers: list[int]) -> list[bool] | None:
+            found = beyond.wants_batch(connection, [events[at] for at in numbers], now_ns)
+            beyond.stopped(0 if found is None else found.count(False))
+            return found
+
+        return self.router.left_behind_gates(wanted, ask, now_ns)
 
     # --- what the ends pass on (`ends.EventSide`) ---
 
@@ -221,6 +235,10 @@ class Events:
             ReleaseStaged: self.releases.release,
             **self.sessions.input_handlers(),
         }
+
+    def paid_work(self) -> tuple[UserTable, AskWorker]:
+        """The users, and what has the worker evaluate something at the expense of one."""
+        return self.sessions.users, self.evaluations.ask
 
     def arrived(self, link: Link, number: int, frame: EventFrame, now_ns: int) -> None:
         """An event frame came over a link."""

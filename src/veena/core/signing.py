@@ -237,7 +237,7 @@ class StatementSigner:
         known = self.store.digest(digest.unit, digest.version)
         if known is not None or not self._profiles.speakers.has_told(digest.unit, digest.version):
             return known
-        hashes = tuple(b"".join(folding_hash(each.data) for each in foldings(part)) for part in digest.parts)
+        hashes = tuple(b"".join(folding_hash(each.signed) for each in foldings(part)) for part in digest.parts)
         scopes = [part.scope for part in digest.parts]
         signature = self._signature(self._statements.digest(self._host, digest.unit, digest.version, scopes, hashes))
         if signature is None:

@@ -151,7 +151,7 @@ class Vetting:
                 FaultCode.FORGED, f"it has {len(scopes)} parts, and {len(proof.foldings)} are signed", is_plain=True
             )
         for part, hashes in zip(digest.parts, proof.foldings, strict=True):
-            at = hashes.find(folding_hash(part.data))
+            at = hashes.find(folding_hash(part.signed))
             if at < 0 or at % HASH_BYTES:
                 return Fault(
                     FaultCode.FORGED, "it is not what its speaker has signed, nor a folding of that", is_plain=True

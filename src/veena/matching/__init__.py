@@ -1,7 +1,8 @@
 """The matching engines: which profiles an event satisfies, and where it must go for that.
 
 An engine is one module and one line in `ENGINES`. The line names the module and its class; the module also has
-`covers(wide, narrow)`, which is true only when every event that satisfies `narrow` satisfies `wide`. Engines are
+`covers(wide, narrow)`, which is true only when every event that satisfies `narrow` satisfies `wide`, and
+`cover_form(constraint)`, by which `covering.index` finds those that are worth this question. Engines are
 imported when they are first asked for: a broker that never sees XML never loads lxml.
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from veena.matching.base.engine import Constraint, Engine, Snapshot
+    from veena.matching.covering.form import Form
     from veena.matching.engines.compiled import CompiledCondition
     from veena.matching.xpath.engine import CompiledXPath
 
@@ -66,6 +68,12 @@ def from_snapshot(snapshot: Snapshot) -> Engine:
 def covers(engine_name: str, wide: Constraint, narrow: Constraint) -> bool:
     """Whether every event that satisfies `narrow` surely satisfies `wide`; False when in doubt, never wrongly True."""
     return bool(_module(engine_name).covers(wide, narrow))
+
+
+def cover_form(engine_name: str, constraint: Constraint) -> Form:
+    """What of a constraint is compared with others of its engine (of its topic, where it has one) in an index."""
+    found: Form = _module(engine_name).cover_form(constraint)
+    return found
 
 
 def compile_selector(text: str) -> CompiledCondition:

@@ -75,6 +75,16 @@ def lines(url: str, topic: str, text: bytes) -> Outcome:
     return veena("pub", "--url", url, "-t", topic, "-p", "n=1", "--lines", stdin=text)
 
 
+def test_a_line_that_is_too_long_says_which_and_what_was_published(url: str) -> None:
+    """The ids of the lines before it are printed all the same."""
+    text = b"a\nb\n" + b"x" * (1 << 20) + b"\nd\n"
+    found = veena("pub", "--url", url, "-t", "long", "--lines", "--json", stdin=text)
+    assert found.code != 0
+    assert "event 0 of" in found.err and "publish a reference instead" in found.err  # the first that came with it
+    assert "2 events were published before" in found.err
+    assert len([json.loads(line)["id"] for line in found.out.splitlines()]) == 2
+
+
 def test_a_line_is_published_when_it_comes(url: str) -> None:
     """CLI-01: standard input may be a program that says something now and then."""
     command = [sys.executable, "-m", "veena.cli", "pub", "--url", url, "-t", "slow", "--lines", "--json"]

@@ -14,8 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from veena import matching
-from veena.bench.load import content
+from veena.bench.load import content, sampling
 from veena.bench.load.generator import NUMBER, Load, Make, Receiver, body, everything, numbered, percentile
+from veena.bench.load.rows import Figures
 from veena.bench.load.scan import closure
 from veena.core.wire.event import EventCodec
 from veena.event import Event, EventId
@@ -140,7 +141,7 @@ def test_rows_of_events_that_differ_are_measured_beside_equal_headers() -> None:
 
 @pytest.mark.slow
 def test_rows_are_measured_with_foreign_constraints() -> None:
-    arguments = ["bench", "broker", "--row", "varying", "--foreign", "20", "--seconds", "0.1", "--json"]
+    arguments = ["bench", "broker", "--row", "varying", "--foreign", "20", "--profile", "--seconds", "0.2", "--json"]
     command = [sys.executable, "-m", "veena.cli", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stderr
@@ -152,6 +153,31 @@ def test_rows_are_measured_with_foreign_constraints() -> None:
         ("varying", 20),
     ]
     assert all(each["to_alone"] > 0 for each in found[2:])
+    rooms = {room for room, _, _ in found[1]["profile"]}
+    assert "core/wire" in rooms and sum(share for _, _, share in found[1]["profile"]) > 0.5
+
+
+def test_functions_are_told_by_room() -> None:
+    assert sampling.room_of("/x/src/veena/core/wire/burst.py") == "core/wire"
+    assert sampling.room_of("/x/veena/event.py") == "event.py"
+    assert sampling.room_of("/usr/lib/python3.11/asyncio/events.py") == sampling.OUTSIDE
+    file = Figures("r", "about", 1, 1.0, cpu_us=10.0, profile=[("a", "f", 0.5), ("b", "g", 0.3), ("a", "h", 0.1)])
+    assert [(room, round(us, 6), names) for room, us, names in file.rooms()] == [
+        ("a", 6.0, ["f", "h"]),
+        ("b", 3.0, ["g"]),
+    ]
+
+
+@pytest.mark.slow
+def test_one_client_in_python_is_measured() -> None:
+    """Each way to publish, with equal events and with varying ones: the client's own CPU is told apart."""
+    command = [sys.executable, "-m", "veena.cli", "bench", "broker", "--client", "--seconds", "0.1", "--json"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {each["events"] for each in found} == {"alike", "varying"}
+    assert len({each["client"] for each in found}) == 5
+    assert all(each["per_second"] > 0 and each["cpu_us"] > 0 for each in found)
 
 
 def test_a_row_that_is_not_there_is_named() -> None:

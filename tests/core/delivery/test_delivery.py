@@ -297,7 +297,9 @@ def test_a_client_that_had_the_original_elsewhere_gets_no_repeat() -> None:
 def test_a_client_that_had_a_repeat_elsewhere_gets_no_other() -> None:
     """I1: it got the event under its second id and shows which one it was at first; here the third id comes."""
     host, up = end()
-    host.reader(2, had={("p", 2, lane(True, 4).number): (1, 1)}, skips={(("p", 1, lane(True, 4).number), (1, 2))})
+    host.reader(
+        2, had={("p", 2, lane(True, 4).number): (1, 1)}, skips=frozenset({(("p", 1, lane(True, 4).number), (1, 2))})
+    )
     effects = arrive(up, here(1, incarnation=3, original=(1, 1, 2)), here(2))
     assert (delivered(effects, session=1), delivered(effects, session=2)) == ([1], [])
 

@@ -179,6 +179,7 @@ class Asked(AdvertStore):
         return super().ids(home)
 
 
+@pytest.mark.replaces
 def test_a_tick_at_which_nothing_ends_lists_nothing() -> None:
     """DSC-01: a home that is away may have left thousands."""
     held = Asked()

@@ -10,7 +10,8 @@ import pytest
 from tests.core.event_world import Stage, cluster
 from tests.core.liars import Liar, draw_lie
 from veena.core.boundary.inputs_effects import Subscribe, Unsubscribe
-from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS, Settings
+from veena.core.messages.pace import AT_ONCE
 from veena.core.wire.control import Frame
 from veena.runtime.networks.file import make_network
 
@@ -36,9 +37,16 @@ def publish(found: Stage, publisher: int, count: int, first: int = 0) -> list[st
     return bodies
 
 
+def slow_down(found: Stage) -> None:
+    """Let all ways take so long that a lie is believed until the answer comes."""
+    for link in found.world.links:
+        link.delay_ns = 40 * MILLISECOND_NS
+
+
 def test_what_was_accepted_while_a_neighbour_lied_is_delivered_once() -> None:
     found = stage()
     reader, publisher = found.subscribe("0"), found.attach("2", "publisher")
+    slow_down(found)
     found.wait()
     liar, victim = Liar(found, "1"), found.addresses["0"]
     found.wait_ms(500)
@@ -68,6 +76,9 @@ def test_who_subscribes_again_is_given_nothing_old() -> None:
     found.wait_ms(500)
     found.world.give(victim, Unsubscribe(fickle, 1))
     found.wait_ms(200)
+    for number in range(2, 2 + AT_ONCE):  # what it says next is gathered
+        found.world.give(victim, Subscribe(steady, number, "topic", f"other-{number}", 4))
+        found.wait_ms(1)
     liar.say(liar.wants_nothing(victim, victim))
     found.wait_ms(5)
     bodies = publish(found, publisher, 2)
@@ -86,6 +97,7 @@ def test_answers_to_earlier_questions_are_not_asked_for_again() -> None:
     """An answer is an event in the log of its sender too: told again with each question, answers would multiply."""
     found = stage()
     reader, publisher = found.subscribe("0"), found.attach("2", "publisher")
+    slow_down(found)
     found.wait()
     liar, victim = Liar(found, "1"), found.addresses["0"]
     found.wait_ms(500)
@@ -119,6 +131,7 @@ def test_lies_about_every_unit_lose_their_effect(size: int, origin: str) -> None
     found = Stage(network, settings=LEASE)
     at = {entry.label: found.names[entry.address] for entry in network.brokers}
     reader, publisher = found.subscribe(at["S.C.c.0"]), found.attach(at[origin], "publisher")
+    slow_down(found)
     found.wait(10 * SECOND_NS)
     liar, victim = Liar(found, at[origin]), found.addresses[at["S.C.c.0"]]
     found.wait_ms(500)

@@ -1,6 +1,8 @@
 """One durable subscription's record: which states follow each other, and what the disk has of them."""
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,17 @@ def test_a_state_follows_another_only_by_the_table(before: State, after: State) 
         with pytest.raises(AssertionError, match=f"was {before.value} and became {after.value}"):
             durable.become(after)
         assert durable.state is before
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    """`docs/ARCHITECTURE.md` says which states there are, which may follow, and in which the broker keeps events."""
+    text = (Path(__file__).parents[3] / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (yes|no) \| [^|]+ \| ([^|]+) \|$", text, re.M)
+    told = {State(name): tuple(State(each) for each in re.findall(r"`(\w+)`", after)) for name, _, after in rows}
+    assert told == FOLLOWING
+    assert {State(name) for name, is_here, _ in rows if is_here == "yes"} == {
+        state for state in State if durable_in(state).is_here
+    }
 
 
 def test_what_left_does_not_come_back() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from veena import Event, RemoteProtocolError
-from veena.address import Address, Unit, as_seen
+from veena.address import Address, Unit, as_seen, link_level
 from veena.core.boundary.inputs_effects import Active, ClientDown, ClientUp, Subscribe, Unsubscribe
 from veena.core.boundary.settings import MILLISECOND_NS, SECOND_NS, Settings
 from veena.core.interest.constraint import make_want
@@ -97,11 +97,16 @@ def test_states_rise_level_by_level_and_stay(fix2: Listening) -> None:
 def test_on_its_way_up_a_profile_is_known_near_by_first(fix2: Listening) -> None:
     """ACT-01: with slow propagation above, the own cluster delivers already and the others do not."""
     n21, n19, far = fix2.at("SSC-A.SC-3.n.21"), fix2.at("SSC-A.SC-3.n.19"), fix2.at("SSC-B.SC-4.o.22")
+    for link in fix2.world.links:
+        if link_level(link.a, link.b):
+            link.delay_ns = SECOND_NS
     fix2.subscribe(n21, 1)
     while not fix2.levels(n21, 1):
         fix2.run(0.01)
     assert fix2.knows(n19, n21)
     assert not fix2.knows(far, n21)
+    fix2.run(20)
+    assert fix2.knows(far, n21)
 
 
 def test_acknowledged_ends_at_the_scope(fix2: Listening) -> None:

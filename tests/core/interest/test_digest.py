@@ -12,11 +12,13 @@ from veena import Event, RemoteProtocolError, matching
 from veena.address import MAX_LEVELS, Address, Unit
 from veena.core.boundary.inputs_effects import ClientUp, Subscribe
 from veena.core.boundary.settings import SECOND_NS, Settings
-from veena.core.interest.constraint import make_want
+from veena.core.interest.constraint import CONSTRAINT, TAGS, TOPIC, make_want
 from veena.core.interest.digest import (
     ATOM_BYTES,
     DIGEST_LEVEL,
     MAX_ATOMS,
+    MAX_DOCUMENT,
+    MAX_ELEMENTS,
     MAX_KEPT_BYTES,
     MAX_WANT_ATOMS,
     MIN_FILTER_BYTES,
@@ -25,6 +27,7 @@ from veena.core.interest.digest import (
     digest_limit,
     event_atoms,
     fitted,
+    foldings,
     make_part,
     merge_parts,
     size_of,
@@ -151,8 +154,8 @@ def test_a_crowded_speaker_tells_a_digest_once() -> None:
     for number in range(MAX_ATOMS + 100):
         one.client(Subscribe(1, number, "topic", f"t{number}", LEVELS), 0)
     told = []
-    for second in range(1, 60):
-        one.tick(second * SECOND_NS)
+    for step in range(20 * 30):  # thirty steps a second, since not all is told in one
+        one.tick((step // 30 + 1) * SECOND_NS)
         told += [item for item, _ in one.news() if isinstance(item, Digest) and item.unit == HOST[:2]]
     assert [size_of(digest.parts) for digest in told if digest.parts] == [2048]
     one.check()
@@ -252,3 +255,82 @@ def test_what_a_constraint_is_true_of_its_atoms_let_through() -> None:
 
     every_match_passes()
     assert matches > 20, "most of the generated events match nothing: the test shows nothing"
+
+
+def test_a_digest_tells_what_it_reads() -> None:
+    """Kinds and up to 64 names, kept by folding and merging; more stand for any."""
+    wants = [make_want("constraint", f"a{number} > 1 or b == 'x'", LEVELS) for number in range(20)]
+    wants += [make_want("tags", "make=Ford,model=*", LEVELS), make_want("selector", ("quotes", "price > 1"), LEVELS)]
+    one = make_part(LEVELS, wants)
+    assert one.names == tuple(sorted(["b", "make", *(f"a{number}" for number in range(20))]))
+    assert one.kinds == 1 << CONSTRAINT | 1 << TAGS | 1 << TOPIC
+    assert all((each.kinds, each.names) == (one.kinds, one.names) for each in foldings(one))
+    other = make_part(LEVELS, [make_want("constraint", f"c{number} > 1", LEVELS) for number in range(50)])
+    assert merge_parts(LEVELS, [one, part(range(3))]).names == one.names
+    assert merge_parts(LEVELS, [one, other]).names is None
+    assert (
+        make_part(LEVELS, [make_want("constraint", f"{'n' * 250}{number} > 1", LEVELS) for number in range(5)]).names
+        is None
+    )
+    assert all(DigestTest(one).holds(want) for want in wants)
+    assert not DigestTest(one).holds(make_want("constraint", "c1 > 1", LEVELS))
+    assert (part(range(3)).kinds, part(range(3)).names) == (1 << TOPIC, ())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_what_digests_do_not_read_makes_no_difference(data: st.DataObject) -> None:
+    """The same digests let an event through whether all of it is looked at or what they say they read, and whether it
+    is one or one of many."""
+    texts = ["price > 1", "sym == 'IBM'", "exist note or sym == 'SUN'", "$type_name == 'x'"]
+    chosen = data.draw(st.lists(st.sampled_from(texts), max_size=3))
+    wants = [make_want("constraint", text, LEVELS) for text in chosen]
+    wants += [make_want("tags", "make=Ford", LEVELS)] * data.draw(st.integers(0, 1))
+    wants += [make_want("topic", "quotes", LEVELS)] * data.draw(st.integers(0, 1))
+    interest = InterestMap(NetworkMap(HOST), InterestTable(HOST), FANOUT)
+    for number in (1, 2):
+        some = [want for at, want in enumerate(wants) if at % 2 == number % 2]
+        interest.heard_digest(Digest((0, number), (1, (0, number, 0, 0), 1), (make_part(LEVELS, some),)))
+    values = st.sampled_from([None, 1, 2.5, "IBM", "SUN"])
+    event = Event(
+        topic=data.draw(st.sampled_from([None, "quotes", "news"])),
+        properties=data.draw(st.dictionaries(st.sampled_from(["price", "sym", "note", "else"]), values)),
+        headers=data.draw(st.dictionaries(st.sampled_from(["type_name", "$type_name", "id"]), st.just("x"))),
+        tags=data.draw(
+            st.none() | st.dictionaries(st.sampled_from(["make", "model"]), st.sampled_from(["Ford", "VW"]))
+        ),
+    )
+    expected = 0
+    for unit, tests in interest._digests.items():
+        if any(test.may_want(event_atoms(event)) for test in tests.values()):
+            expected |= interest.bit(unit)
+    assert interest.destinations(event, HOST, 0) == expected
+    many = interest.wanted_batch([event], [event.topic], 0)
+    assert interest.certain(event.topic, 0) | (0 if many is None else many[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("xpath", "let_through", "stopped"),
+    [
+        ("/order/item[@sku='7']", "<order><item/></order>", "<order><note/></order>"),
+        ("//item or //price/item", "<a><item/></a>", "<a><price/></a>"),
+        ("count(//item) > 3", "<a/>", None),
+        ("not(//item)", "<item/>", None),
+    ],
+)
+def test_an_xpath_is_known_by_an_element_that_it_requires(xpath: str, let_through: str, stopped: str | None) -> None:
+    test = DigestTest(make_part(LEVELS, [make_want("xpath", xpath, LEVELS)]))
+    assert test.may_want(event_atoms(Event(xml=let_through)))
+    assert not test.may_want(event_atoms(Event(topic="item")))
+    if stopped is not None:
+        assert not test.may_want(event_atoms(Event(xml=stopped)))
+    crowded = "<all>" + "".join(f"<e{number}/>" for number in range(MAX_ELEMENTS + 1)) + "</all>"
+    long = f"<all>{' ' * MAX_DOCUMENT}</all>"
+    assert all(test.may_want(event_atoms(Event(xml=each))) for each in (crowded, long))
+
+
+def test_elements_have_their_namespace() -> None:
+    wanted = make_want("xpath", ("//o:item", {"o": "urn:orders"}), LEVELS)
+    test = DigestTest(make_part(LEVELS, [wanted]))
+    assert test.may_want(event_atoms(Event(xml="<a xmlns='urn:orders'><item/></a>")))
+    assert not test.may_want(event_atoms(Event(xml="<a><item/></a>")))

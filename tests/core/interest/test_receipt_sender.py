@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from veena.address import Address, Unit
 from veena.core.boundary.settings import SECOND_NS, Settings
+from veena.core.interest.gateway_filter import Beyond
 from veena.core.interest.leases import Leases
 from veena.core.interest.receipt_sender import Claimant
 from veena.core.interest.receipts import Claims
@@ -26,7 +27,8 @@ class Claiming:
         self.now_ns = 0
         self.leases = Leases(network, self.table, settings, (), 0)
         self.claims = Claims(network, self.leases)
-        self.claimant = Claimant(network, self.table, self.leases, self.claims, settings, lambda *_: True, incarnation)
+        beyond = Beyond(network, self.table)
+        self.claimant = Claimant(network, self.table, self.leases, self.claims, settings, beyond, incarnation)
 
     def run(self, levels: list[int], seconds: int) -> list[Claim]:
         """What is told meanwhile."""

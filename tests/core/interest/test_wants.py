@@ -205,7 +205,7 @@ def test_wants_as_long_as_may_be_are_told_without_being_read() -> None:
 
 
 def test_a_want_is_read_once_and_compared_as_long_as_it_takes_little() -> None:
-    """AGG-07: many long ones of one topic are told once comparing a new one with all of them would be too much."""
+    """AGG-07: of many long ones of one topic a new one is compared with a few, and with no more."""
     terms = " OR ".join(f"p{at} = {at}" for at in range(150))
     read = selector._formula.cache_info()
     cover = CoverSet()
@@ -213,9 +213,10 @@ def test_a_want_is_read_once_and_compared_as_long_as_it_takes_little() -> None:
         cover.add(make_want("selector", ("busy", f"{terms} OR number = {number}"), 4))
     now = selector._formula.cache_info()
     size = len(next(iter(cover.told.values())).payload)
-    compared = MAX_WORK // size**2
-    assert 0 < now.misses - read.misses <= compared + 1, "each is read once, and not when too much stands there"
-    assert now.hits - read.hits <= 4 * compared**2
+    compared = MAX_WORK // size**2 + 1
+    assert 0 < now.misses - read.misses <= 40, "each is read once"
+    # With so many others when it comes, in both directions, and each question reads two.
+    assert now.hits - read.hits <= 40 * compared * 4
     assert not cover.add(make_want("selector", ("busy", "number = 3"), 4)), "a short one is still compared with all"
     cover.check()
 

@@ -13,7 +13,7 @@ from veena.core.broker import Broker
 from veena.core.delivery.in_flight import LOG, Flight, Run
 from veena.core.routing.duties import Duties
 from veena.core.routing.router import NOWHERE, Router
-from veena.core.routing.runs import SentRuns
+from veena.core.routing.sent_runs import SentRuns
 from veena.core.topology.next_hops import Hop, Hops
 from veena.core.topology.paths import cheapest_paths
 from veena.core.wire.control import ConnectionRecord, Done

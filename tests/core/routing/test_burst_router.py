@@ -162,6 +162,50 @@ def test_bursts_and_single_events_come_to_the_same(network: Network, seed: int, 
     assert sum(map(len, outcomes[0].values())) > 100
 
 
+def _seed_at_a_gate(network: Network) -> int:
+    """A seed with which the publisher's broker has a link to another super-cluster."""
+    gates = {end for link in network.links for end in (link.a, link.b) if link.a[:2] != link.b[:2]}
+    for seed in range(100):
+        brokers = sorted(entry.address for entry in network.brokers)
+        Random(seed).shuffle(brokers)
+        if brokers[0] in gates:
+            return seed
+    raise AssertionError("this network has one super-cluster")
+
+
+def test_mixed_bursts_in_a_network_come_to_the_same(network: Network) -> None:
+    """I2: events that differ, of which some are wanted elsewhere."""
+    outcomes = []
+    for alone in (True, False):
+        chance = Random(_seed_at_a_gate(network))
+        mesh = Mesh(network, chance)
+        near = [session for session in READERS if mesh.places[session][0] == mesh.home[0]]
+        for number, session in enumerate(near):
+            mesh.wants(session, 1, chance.choice(TOPICS), f"price > {60 + number} AND side = 'buy'")
+            constraint = f"price > {1000 + number} or sym == 'none{number}'"
+            mesh.world.give(mesh.places[session], Subscribe(session, 2, "constraint", constraint, 4))
+        mesh.world.give(mesh.places[near[-1]], Subscribe(near[-1], 3, "tags", "Make=Ford", 4))
+        mesh.rest()
+        for turn in range(4):
+            frames = [
+                mesh.frame(
+                    turn * 100 + at,
+                    chance.choice(TOPICS),
+                    properties={"price": chance.randrange(100), "side": chance.choice(("buy", "sell")), "n": at},
+                    tags={"Make": chance.choice(("Ford", "VW", "VW"))} if at % 9 == 0 else None,
+                )
+                for at in range(1, 60)
+            ]
+            mesh.publish(frames, alone)
+        broker = mesh.world.nodes[mesh.home].broker
+        assert broker is not None
+        home = broker.statistics()
+        outcomes.append((mesh.got, home.router.copies_out, home.origin.accepted))
+        mesh.world.check()
+    assert outcomes[0] == outcomes[1]
+    assert sum(map(len, outcomes[0][0].values())) > 20
+
+
 def test_a_burst_crosses_a_link_as_one_frame(network: Network) -> None:
     """Whatever the number of events and of receivers beyond it."""
     mesh = Mesh(network, Random(1))

@@ -36,6 +36,9 @@ from veena.core.topology.paths import cheapest_paths
 from veena.runtime.networks.file import Network, load_network, make_network
 from veena.sim.world.options import Options
 
+#: Brokers, routers and worlds of these tests are subclasses of the program's.
+pytestmark = pytest.mark.replaces
+
 NETWORKS = Path(__file__).parents[3] / "networks"
 
 

@@ -29,7 +29,7 @@ from veena.core.boundary.inputs_effects import AcceptedRun, Arrived, Close, Deli
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.boundary.stored import Disk, Entries, LastHad
 from veena.core.routing.duties import Duties
-from veena.core.routing.runs import SentRuns
+from veena.core.routing.sent_runs import SentRuns
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.codec import Decoder
 from veena.core.wire.control import Done, Open, Refused, ReliableBurst
@@ -177,7 +177,7 @@ def test_a_burst_is_sent_again_before_what_is_newer(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("rule", [SentRuns, IgnoresExceptions])
 def test_what_a_range_leaves_out_is_open(monkeypatch: pytest.MonkeyPatch, rule: type[SentRuns]) -> None:
     """Rule 6: an answer names frames; what its vector leaves out is not done."""
-    monkeypatch.setattr("veena.core.routing.router.SentRuns", rule)
+    monkeypatch.setattr("veena.core.routing.sent_runs.SentRuns", rule)
     host, up, down = relay(5)
     first = number_of(up.batch(events(1, 8), mates(3)), 2)
     effects = down.say(Done(((first, first + 7),), (b"\x14",)))  # all but the third and the fifth

@@ -215,6 +215,7 @@ def cut(world: World, one: Unit, other: Unit) -> dict[Unit, list[Effect]]:
     return found
 
 
+@pytest.mark.replaces
 def test_a_broker_reports_what_came_into_reach() -> None:
     """BNM-12: each unit once, when it is first reached."""
     world, units = fix_1()
@@ -226,6 +227,7 @@ def test_a_broker_reports_what_came_into_reach() -> None:
     assert sorted(effect.unit for effect in reported if isinstance(effect, Reachable)) == sorted(expected)
 
 
+@pytest.mark.replaces
 def test_the_only_link_of_a_cluster_is_cut() -> None:
     """TOP-05, TOP-06, BNM-12, CTX-03: without A-D, D is cut off, and both sides say so."""
     world, units = fix_1()
@@ -244,6 +246,7 @@ def test_the_only_link_of_a_cluster_is_cut() -> None:
     assert witness.reported() == [Unreachable(units["D"]), Reachable(units["D"])]
 
 
+@pytest.mark.replaces
 def test_a_cluster_with_another_way_stays_in_reach() -> None:
     """TOP-06, TOP-16, BNM-12: without A-B, B is reached through C; nobody reports a partition."""
     world, units = fix_1()

@@ -247,12 +247,12 @@ def test_a_folded_digest_is_still_the_speakers() -> None:
     """A relay that has less room folds; every folding is signed, and nothing else."""
     part = DigestPart(3, False, b"".join(number.to_bytes(8, "big") for number in range(MAX_ATOMS)))
     chain = foldings(part)
-    hashes = b"".join(folding_hash(each.data) for each in chain)
+    hashes = b"".join(folding_hash(each.signed) for each in chain)
     assert len(chain) <= 16
     for limit in (4096, 2048, 1000, 100, 8):
         (folded,) = fitted((part,), limit)
-        assert folding_hash(folded.data) in hashes
-    assert folding_hash(make_part(3, ()).data) not in hashes
+        assert folding_hash(folded.signed) in hashes
+    assert folding_hash(make_part(3, ()).signed) not in hashes
 
 
 def test_a_flood_of_signatures_waits_and_others_do_not() -> None:

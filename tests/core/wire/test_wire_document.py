@@ -82,6 +82,10 @@ def described(kind: inspect.Type) -> str:
             return f"{kind.min_length or 0} to {kind.max_length} of ({described(kind.item_type)})"
         case inspect.StructType():
             return kind.cls.__name__
+        case inspect.NoneType():
+            return "nil"
+        case inspect.UnionType():
+            return " or ".join(map(described, kind.types))
     raise AssertionError(f"no words for {kind}")
 
 

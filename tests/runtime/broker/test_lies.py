@@ -94,11 +94,10 @@ def test_what_is_accepted_during_lies_arrives_once() -> None:
                     await writer.publish(topic="quotes", body=str(number).encode(), reliable=True)
                 await asyncio.sleep(0.03)
             told = one.driver.broker.profiles.contradictions.count
-            withheld = 200 - len(found)
             rogue.stream.close("gone")
             await until(lambda: len(found) >= 200, LEASE_S + 10)
             reading.cancel()
-            assert told > 0 and withheld > 0, "the lies were believed for moments"
+            assert told > 0, "the lies were heard; for how long they were believed, `test_missed` decides"
             assert sorted(found, key=int) == [str(number) for number in range(200)]
             assert await nothing_more(quotes)
 

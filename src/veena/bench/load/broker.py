@@ -64,8 +64,10 @@ class Result:
 class RunningBroker:
     """A broker with its defaults, on a free port, until the end of the block."""
 
-    def __init__(self, data: Path | None = None, processor: int | None = None) -> None:
-        command = [sys.executable, "-m", "veena.cli", "broker", "run", "--json", "--listen", f"veena://{HOST}:0"]
+    def __init__(self, data: Path | None = None, processor: int | None = None, profile: Path | None = None) -> None:
+        """`profile` is the file for the counts of `sampling`, where somebody asks for them."""
+        program = ["veena.cli"] if profile is None else ["veena.bench.load.sampling", str(profile)]
+        command = [sys.executable, "-m", *program, "broker", "run", "--json", "--listen", f"veena://{HOST}:0"]
         command += ["--until-stdin-closes"] + ([] if data is None else ["--data", str(data)])
         with starting_on(processor):
             self._process = subprocess.Popen(  # noqa: S603  # this interpreter, and nothing from outside

@@ -123,12 +123,16 @@ class Crowd:
         self._host, self._port, self._row = host, port, row
         self._clients: list[Attached] = []
         self.receivers: list[Receiver] = []
+        deadline = time.monotonic() + patience_s
         try:
             for number, wants in enumerate(row.wants):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(
+                        f"{number} of {len(row.wants)} clients could ask within {patience_s:.0f} seconds"
+                    )
                 client = Attached(host, port, f"reader-{number}")
                 self._clients.append(client)
                 client.ask(wants)
-            deadline = time.monotonic() + patience_s
             for number, client in enumerate(self._clients):
                 client.wait_active(max(0.0, deadline - time.monotonic()))
                 self.receivers.append(Receiver(client.socket, row.due(number), len(row.events)))

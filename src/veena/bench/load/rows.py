@@ -15,11 +15,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import thread_time
 
 from veena import matching
+from veena.bench.load import sampling
 from veena.bench.load.broker import HOST, RELIABLE_WINDOW, WINDOW, RunningBroker, cpu_seconds
 from veena.bench.load.client import Attached, Crowd
 from veena.bench.load.content import FOREIGN_KINDS, ROWS, Row, foreign
@@ -30,6 +31,8 @@ from veena.runtime.networks.file import parse_network
 
 #: Deliveries under way where an event has many receivers.
 DELIVERIES = 100_000
+#: A function that takes less of the time is not told.
+LEAST_SHARE = 0.005
 #: Events before the clock starts.
 WARM = 1_000
 #: How long all subscriptions of a row, or all foreign ones, may take to become active.
@@ -37,7 +40,8 @@ SUBSCRIBE_S = 60.0
 #: The row that is compared with a scan.
 SCANNED = "selectors-10000"
 #: Events whose matching alone is timed.
-MATCHED = 2_000
+MATCHED = 2_048
+BATCH = 256
 #: What a scan is given: it takes milliseconds an event.
 SCAN_WINDOW, SCAN_WARM = 200, 5
 
@@ -99,14 +103,27 @@ class Figures:
     #: Beside the same row at a lone broker.
     to_alone: float | None = None
     reliable_to_alone: float | None = None
+    #: Where the broker's time goes: room, function, share.
+    profile: list[tuple[str, str, float]] = field(default_factory=list)
     #: Why it was not measured.
     fault: str = ""
 
-    def line(self) -> dict[str, float | int | str | None]:
-        return {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
+    def line(self) -> dict[str, object]:
+        found = {name: round(value, 3) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        found["profile"] = [(room, name, round(share, 4)) for room, name, share in self.profile]
+        return found
+
+    def rooms(self) -> list[tuple[str, float, list[str]]]:
+        """Microseconds of an event in each room, the dearest first, and the functions that take most there."""
+        spent: dict[str, float] = {}
+        functions: dict[str, list[str]] = {}
+        for room, name, share in self.profile:
+            spent[room] = spent.get(room, 0.0) + share * self.cpu_us
+            functions.setdefault(room, []).append(name)
+        return [(room, spent[room], functions[room]) for room in sorted(spent, key=lambda room: -spent[room])]
 
 
-def measure(names: Sequence[str], seconds: float, count: int, say: Say) -> Iterator[Figures]:
+def measure(names: Sequence[str], seconds: float, count: int, say: Say, is_profiled: bool = False) -> Iterator[Figures]:
     """Every row at a lone broker, then, with a `count` of foreign constraints, in the network of three."""
     rows = [ROWS[name]() for name in names]
     with load_apart() as processor:
@@ -116,6 +133,8 @@ def measure(names: Sequence[str], seconds: float, count: int, say: Say) -> Itera
                 found = _compared(_measured(row, broker.port, broker.pid, seconds, say), alone)
             if row.name == SCANNED and not found.fault:
                 found = _apart(row, found, processor, seconds, say)
+            if is_profiled and not found.fault:
+                found = replace(found, profile=_profiled(row, processor, seconds, say))
             alone[row.name] = found
             yield found
         if count:
@@ -179,6 +198,24 @@ def _compared(found: Figures, alone: dict[str, Figures]) -> Figures:
     return found
 
 
+def _profiled(row: Row, processor: int | None, seconds: float, say: Say) -> list[tuple[str, str, float]]:
+    """The same load of best effort once more, at a broker that counts where its time goes."""
+    say(f"{row.name}: where the time goes")
+    with tempfile.TemporaryDirectory(prefix="veena-") as directory:
+        file = Path(directory) / "profile.json"
+        with RunningBroker(processor=processor, profile=file) as broker:
+            crowd = Crowd(HOST, broker.port, row, SUBSCRIBE_S)
+            try:
+                load = crowd.load(False)
+                sampling.begin(broker.pid)
+                load.closed_loop(seconds, WINDOW, deliveries=DELIVERIES)
+                found = sampling.shares(broker.pid, file)
+                load.publisher.close()
+            finally:
+                crowd.close()
+    return [each for each in found if each[2] >= LEAST_SHARE]
+
+
 # --- matching apart from delivering, and a scan beside both ---
 
 
@@ -205,7 +242,7 @@ def _apart(row: Row, found: Figures, processor: int | None, seconds: float, say:
 
 
 def matching_us(row: Row) -> float:
-    """What the engine takes to find the clients of an event."""
+    """What the engine takes to find the clients of an event, in batches as large as a read's."""
     (kind,) = {engine for wants in row.wants for engine, _ in wants}
     engine = matching.create(kind)
     number = 0
@@ -214,10 +251,10 @@ def matching_us(row: Row) -> float:
             engine.add(number, constraint, 1 << client)
             number += 1
     events = row.events[:MATCHED]
-    engine.destinations(events[0])
+    engine.destinations_batch(events[:BATCH])
     begin = thread_time()
-    for event in events:
-        engine.destinations(event)
+    for at in range(0, len(events), BATCH):
+        engine.destinations_batch(events[at : at + BATCH])
     return (thread_time() - begin) / len(events) * 1e6
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from veena.address import Address
 from veena.core.boundary.settings import Settings
@@ -84,7 +84,7 @@ class Peer:
         self.sent = 0
 
     @classmethod
-    async def dial(cls, url: str) -> Peer:
+    async def dial(cls, url: str) -> Self:
         host, _, port = url.partition("://")[2].rpartition(":")
         return cls(*await asyncio.open_connection(host, int(port), limit=READ_BYTES))
 
@@ -117,6 +117,15 @@ class Peer:
             self.frames.append(frame)
 
     # --- speaking ---
+
+    async def attach(self, client_id: str, **hello: Any) -> None:
+        """Be this client; where there are users, the user that the id begins with, whose token is its name."""
+        self.client_id = client_id
+        user = client_id.partition("/")[0]
+        hello = {"user": user, "token": user, "heartbeat_ms": 60_000, **hello}
+        self.say(ClientHello(VERSION_LOW, VERSION, client_id, **hello))
+        (welcome,) = await self.hear(ClientWelcome)
+        self.incarnation = welcome.incarnation
 
     def say(self, *frames: Frame) -> None:
         """Frames one behind the other: numbered on a link, with number 0 on a session."""
@@ -177,6 +186,7 @@ class Stage:
     def __init__(self, url: str, http: str, process: asyncio.subprocess.Process, folder: Path) -> None:
         self.url, self.http, self.folder = url, http, folder
         self._process = process
+        self.pid = process.pid
         self.peers: list[Peer] = []
         self.refusals: list[str] = []
         #: What the action that runs now took, in its parts that count.
@@ -188,12 +198,7 @@ class Stage:
         """Attach; where there are users, as the user that the id begins with, whose token is its name."""
         peer = await Peer.dial(self.url)
         self.peers.append(peer)
-        peer.client_id = client_id
-        user = client_id.partition("/")[0]
-        hello = {"user": user, "token": user, "heartbeat_ms": 60_000, **hello}
-        peer.say(ClientHello(VERSION_LOW, VERSION, client_id, **hello))
-        (welcome,) = await peer.hear(ClientWelcome)
-        peer.incarnation = welcome.incarnation
+        await peer.attach(client_id, **hello)
         return peer
 
     async def clients(self, prefix: str, count: int) -> list[Peer]:

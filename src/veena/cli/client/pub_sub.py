@@ -18,14 +18,14 @@ from veena.cli.connection import CaOption, ClientIdOption, JsonOption, UrlOption
 from veena.cli.plain import one_line
 from veena.cli.stdin import lines as read_lines
 from veena.cli.stdin import read_all
-from veena.errors import InvalidEvent, LocalProtocolError
+from veena.errors import InvalidEvent, LocalProtocolError, VeenaError
 
 if TYPE_CHECKING:
     from veena.client import Client
     from veena.event import Event, Value
 
-#: Events that are under way at once when many are published.
-BATCH = 500
+#: Events that are published by one call when there are many: reliable ones are accepted while others are on their way.
+BATCH = 4_000
 #: How long the broker may take to read the last events.
 FLUSH_S = 10.0
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -129,10 +129,18 @@ async def _publish(
     async with client:
         async for found in bodies:
             for at in range(0, len(found), BATCH):
-                ids = await client.publish_many([event(each) for each in found[at : at + BATCH]], reliable=reliable)
-                published += len(ids)
-                if as_json:
-                    print("\n".join(json.dumps({"id": str(each)}) for each in ids), flush=True)
+                ids: list[str] = []
+                try:
+                    ids = await client.publish_many([event(each) for each in found[at : at + BATCH]], reliable=reliable)
+                except VeenaError as error:
+                    ids = [each for each in error.published or () if each is not None]
+                    if published:
+                        print(f"{published} events were published before", file=sys.stderr)
+                    raise
+                finally:
+                    published += len(ids)
+                    if as_json and ids:
+                        print("\n".join(json.dumps({"id": each}) for each in ids), flush=True)
         if published and not reliable:
             await client.flush(FLUSH_S)  # what the broker refuses is told only to who is still there
         denied = 0 if reliable else client.statistics().denied

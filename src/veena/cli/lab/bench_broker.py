@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from veena.bench.load.rows import Figures
     from veena.bench.load.subscribing import Subscribed
 
+#: Rooms of a row that are told.
+ROOMS = 6
 #: What the tables fit.
 COLUMNS = 100
 #: What `--all` asks for.
@@ -37,15 +39,19 @@ def broker_command(
     subscribing: Annotated[
         int, typer.Option(min=0, max=100_000, help="Also so many subscriptions of each kind: how many a second.")
     ] = 0,
+    client: Annotated[bool, typer.Option("--client", help="Also what one client in Python publishes.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also where the broker's time goes, by room, in each row.")
+    ] = False,
     run_all: Annotated[
-        bool, typer.Option("--all", help="Every row, alone and with foreign ones, and subscribing; 6 minutes.")
+        bool, typer.Option("--all", help="Every row, alone and with foreign ones, subscribing, client; 6 minutes.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts, a line a row.")] = False,
 ) -> None:
     """A broker in a process of its own, loaded over plain sockets: rates, latency and memory.
 
     Every delivery is counted and compared; bodies have 100 bytes. Best effort unless it says reliable, which is synced.
-    With --row, --foreign, --subscribing or --all: events that differ; broker and load have a processor each.
+    With --row, --foreign, --subscribing, --client or --all: events that differ; broker and load have a processor each.
     """
     from veena.bench.load.content import ROWS
     from veena.bench.progress import progress
@@ -57,11 +63,15 @@ def broker_command(
         raise typer.Exit(EXIT_USAGE)
     with progress() as say:
         try:
-            if not names and not subscribing:
+            if not names and not subscribing and not client:
                 _summary(seconds, receivers, subscriptions, as_json, say)
                 return
-            is_whole = _rows(names, seconds, foreign or (ALL_FOREIGN if run_all else 0), as_json, say)
+            is_whole = _rows(
+                names, seconds, foreign or (ALL_FOREIGN if run_all else 0), profile or run_all, as_json, say
+            )
             is_whole &= _subscribing(subscribing or (ALL_SUBSCRIBING if run_all else 0), as_json, say)
+            if client or run_all:
+                _client(seconds, as_json, say)
         except (RuntimeError, OSError) as error:
             print(f"veena: {error}", file=sys.stderr)
             raise typer.Exit(EXIT_BROKEN) from None
@@ -94,14 +104,16 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=COLUMNS)
 
 
-def _rows(names: list[str], seconds: float, foreign: int, as_json: bool, say: Callable[[str], None]) -> bool:
+def _rows(
+    names: list[str], seconds: float, foreign: int, profile: bool, as_json: bool, say: Callable[[str], None]
+) -> bool:
     """Whether every row was measured."""
     from veena.bench.load.rows import measure
 
     # Rows are measured beside the first one, equal headers.
     names = ["alike", *(name for name in names if name != "alike")] if names else []
     found = []
-    for each in measure(names, seconds, foreign, say) if names else ():
+    for each in measure(names, seconds, foreign, say, profile) if names else ():
         found.append(each)
         if as_json:
             print(json.dumps(each.line()), flush=True)
@@ -111,6 +123,8 @@ def _rows(names: list[str], seconds: float, foreign: int, as_json: bool, say: Ca
             console.print(_table([each for each in found if each.foreign == count], count))
         for line in _notes(found):
             console.print(line)
+        if profile:
+            console.print(_profile(found))
     return not any(each.fault for each in found)
 
 
@@ -136,6 +150,20 @@ def _table(found: list[Figures], foreign: int) -> Table:
     return table
 
 
+def _profile(found: list[Figures]) -> Table:
+    """Microseconds of an event by row and room."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title="where the broker's time goes", title_justify="left", box=SIMPLE_HEAD)
+    for head in ("row", "room", "us an event", "functions"):
+        table.add_column(head, justify="right" if head == "us an event" else "left", no_wrap=head != "functions")
+    for each in found:
+        for at, (room, us, functions) in enumerate(each.rooms()[:ROOMS]):
+            table.add_row("" if at else each.row, room, f"{us:.2f}", ", ".join(functions[:3]))
+    return table
+
+
 def _notes(found: list[Figures]) -> list[str]:
     """What a table has no column for."""
     faults = [f"{each.row}: not measured: {each.fault}" for each in found if each.fault]
@@ -146,6 +174,23 @@ def _notes(found: list[Figures]) -> list[str]:
         if each.to_scan is not None
     ]
     return faults + scans
+
+
+def _client(seconds: float, as_json: bool, say: Callable[[str], None]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from veena.bench.load.python_client import measure
+
+    table = Table(title="one client in Python", title_justify="left", box=SIMPLE_HEAD)
+    for head in ("way", "events", "a second", "client's CPU us"):
+        table.add_column(head, justify="left" if head in ("way", "events") else "right", no_wrap=True)
+    for each in measure(seconds, say):
+        if as_json:
+            print(json.dumps(each.line()), flush=True)
+        table.add_row(each.what, each.events, f"{each.per_second:,.0f}", f"{each.cpu_us:.2f}")
+    if not as_json:
+        _console().print(table)
 
 
 def _subscribing(wanted: int, as_json: bool, say: Callable[[str], None]) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from veena.address import Address
 from veena.core.delivery.delivery import Ends
 from veena.core.delivery.match_cache import Decisions, Receivers
-from veena.core.delivery.mixed_bursts import MixedBursts
+from veena.core.delivery.mixed_bursts import Gates, MixedBursts
 from veena.core.interest.service import Profiles
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import EventFrame
@@ -24,14 +24,14 @@ from veena.errors import InvalidEvent
 class PlainWay:
     """One a broker."""
 
-    def __init__(self, host: Address, profiles: Profiles, decisions: Decisions, ends: Ends) -> None:
+    def __init__(self, host: Address, profiles: Profiles, decisions: Decisions, ends: Ends, gates: Gates) -> None:
         self._host = host
         self._origin = bytes(host)
         self._profiles = profiles
         self._records = profiles.records
         self._decisions = decisions
         self._ends = ends
-        self._mixed = MixedBursts(profiles.clients, profiles.interest)
+        self._mixed = MixedBursts(profiles.clients, profiles.interest, gates)
         #: Take note of events of a mixed burst that their clients are handed.
         self.hand_over_mixed = ends.hand_over_mixed
         #: Take note that these get it; who is to be handed it now, and not when it reads again.

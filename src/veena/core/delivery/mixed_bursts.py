@@ -13,7 +13,7 @@ has changed (`state`): by topic, by section, and by the profiles that an event s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -22,6 +22,7 @@ from msgspec import Meta
 from veena.core.boundary.session_id import is_brokers
 from veena.core.delivery.match_cache import Receivers
 from veena.core.interest.constraint import INTEGER, TAGS, TO, TOPIC, XPATH
+from veena.core.interest.digest import Outlined
 from veena.core.interest.eligibility import CLEARANCE, NEEDS, NEEDS_CPU
 from veena.core.interest.interest_map import InterestMap
 from veena.core.interest.subscriptions import Clients
@@ -34,6 +35,10 @@ from veena.matching.simple.topic import MAX_TOPIC_LENGTH
 
 #: Receivers that are remembered by topic, by section and by profiles: some 4 MiB at most each.
 MAX_REMEMBERED = 4096
+#: Profiles of which it is remembered whose they are: 20 MiB.
+MAX_PAIRS = 1 << 16
+#: For so many profiles the receivers are remembered: more seldom come again.
+FEW = 2
 #: Sections are looked up while at least one of so many is found.
 LUCK = 8
 #: Headers that decide who may have an event.
@@ -76,37 +81,60 @@ def _decoder(of_priority: int) -> msgspec.msgpack.Decoder[Outline]:
 _DECODERS = [_decoder(priority) for priority in range(MAX_PRIORITY + 1)]
 
 
+class _Pairs(dict[int, tuple[int, tuple[int, ...]]]):
+    """Of a profile its session and its subscription; KeyError where there is more to know about the session."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def __missing__(self, profile: int) -> tuple[int, tuple[int, ...]]:
+        receivers = self._clients.receivers((profile,))
+        if not receivers or is_brokers(receivers[0][0]):
+            raise KeyError(profile)
+        if len(self) >= MAX_PAIRS:
+            self.clear()
+        self[profile] = receivers[0]
+        return receivers[0]
+
+
 class _Varies:
     """Stands for receivers that depend on more than the topic."""
 
 
 _VARIES = _Varies()
+#: Of events and the units that may want them: the units for which copies have to leave.
+Gates = Callable[[Sequence[int], Sequence[Outlined], int], list[int]]
 _Found = Receivers | None
 
 
 class MixedBursts:
     """One a broker."""
 
-    def __init__(self, clients: Clients, interest: InterestMap) -> None:
+    def __init__(self, clients: Clients, interest: InterestMap, gates: Gates) -> None:
         self._clients = clients
         self._interest = interest
+        self._gates = gates
         self._state: object = None
         self._by_topic: dict[str | None, _Found | _Varies] = {}
         self._by_section: dict[int, dict[bytes, _Found]] = {}
         self._by_profiles: dict[tuple[int, ...], _Found] = {}
+        self._pairs = _Pairs(clients)
         #: The profiles that a topic alone satisfies.
         self._of_topic: dict[str | None, list[int]] = {}
         self._luck = MAX_REMEMBERED
+        #: Whether something of the present burst may have been wanted elsewhere.
+        self._has_asked_gates = False
 
     def receivers(self, burst: EventBurst, state: object, now_ns: int) -> list[_Found]:
         """For each event who gets it; None where the long way has to deal with it."""
         assert burst.sections is not None
         if state != self._state:
             self._state = state
-            for remembered in (self._by_topic, self._by_section, self._by_profiles, self._of_topic):
+            for remembered in (self._by_topic, self._by_section, self._by_profiles, self._of_topic, self._pairs):
                 remembered.clear()
             self._luck = MAX_REMEMBERED
         priority = burst.like.priority
+        self._has_asked_gates = False
         if self._luck <= 0:
             self._luck += LUCK  # now and then it is tried again
             return self._decide(burst.sections, priority, now_ns)
@@ -119,7 +147,9 @@ class MixedBursts:
             if len(known) + len(asked) > MAX_REMEMBERED:
                 known.clear()
             for at, section, each in zip(unknown, asked, self._decide(asked, priority, now_ns), strict=True):
-                found[at] = known[section] = each
+                found[at] = each
+                if not self._has_asked_gates:  # what is wanted beyond them may change at any time
+                    known[section] = each
         return found
 
     def _decide(self, sections: list[bytes], priority: int, now_ns: int) -> list[_Found]:
@@ -162,7 +192,7 @@ class MixedBursts:
 
     def _by_topic_alone(self, topic: str | None, now_ns: int) -> _Found | _Varies:
         if self._interest.certain(topic, now_ns):
-            return None  # somebody elsewhere wants all of them
+            return _VARIES  # somebody elsewhere may want them: the gates are asked each time
         if self._interest.attributes.names is None or self._interest.attributes.names:
             return _VARIES
         for kind, engine in (*self._clients.engines(), *self._interest.engines()):
@@ -186,6 +216,14 @@ class MixedBursts:
         """Ask every engine that may have something for these events."""
         topics = dict.fromkeys(outline.topic for outline in outlines)
         wanted = self._interest.wanted_batch(outlines, topics, now_ns)
+        certain = {topic: self._interest.certain(topic, now_ns) for topic in topics}
+        if any(certain.values()):
+            wanted = [
+                certain[outline.topic] | (0 if wanted is None else wanted[at]) for at, outline in enumerate(outlines)
+            ]
+        if wanted is not None:
+            wanted = self._gates(wanted, outlines, now_ns)
+            self._has_asked_gates = True
         answers: list[list[list[int]]] = []
         for kind, engine in self._clients.engines():
             if kind not in _BLIND and len(engine) and any(map(engine.concerns, topics)):
@@ -197,13 +235,31 @@ class MixedBursts:
             if wanted is not None and wanted[at]:
                 found.append(None)
                 continue
-            profiles = tuple(answers[0][at]) if answers else ()
+            profiles = answers[0][at] if answers else []
             for answer in answers[1:]:
-                profiles += tuple(answer[at])
+                profiles = profiles + answer[at]
             if has_base:
-                profiles += tuple(self._profiles_of(outline.topic))
-            found.append(known[profiles] if profiles in known else self._receivers_of(profiles))
+                profiles = profiles + self._profiles_of(outline.topic)
+            if len(profiles) > FEW and len(answers) == 1 and not has_base:
+                found.append(self._those_of(profiles))
+                continue
+            key = tuple(profiles)
+            found.append(known[key] if key in known else self._receivers_of(key))
         return found
+
+    def _those_of(self, profiles: list[int]) -> _Found:
+        """The same for many profiles of one or several engines, most of them of a session each."""
+        try:
+            found = dict(map(self._pairs.__getitem__, profiles))
+        except KeyError:
+            return self._receivers_of(tuple(profiles))
+        if len(found) == len(profiles):
+            return tuple(found.items())
+        found.clear()
+        for profile in profiles:  # those of a session stand together, in order
+            session, number = self._pairs[profile]
+            found[session] = found[session] + number if session in found else number
+        return tuple(found.items())
 
     def _receivers_of(self, profiles: tuple[int, ...]) -> _Found:
         """Who has these profiles; None where that is a broker itself, which keeps events."""

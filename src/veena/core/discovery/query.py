@@ -30,6 +30,7 @@ from veena.address import Address
 from veena.core.boundary.discovery import FoundAdvert, Scalar
 from veena.core.discovery.advertisement import BUILT_IN, Properties, columns_of, document_of, read_properties
 from veena.core.discovery.index import AdvertIndex, Sources, sql_sources, xpath_sources
+from veena.core.interest.constraint import Want, make_want
 from veena.core.wire.discovery import MAX_COLUMNS, MAX_QUERY, Advertisement, FoundRow
 from veena.core.wire.header import DECODE_ERRORS
 from veena.errors import InvalidConstraint, InvalidEvent, RemoteProtocolError
@@ -100,6 +101,8 @@ class AdvertQuery:
         self.limit: int | None = None
         self._is_sql = is_sql or choice is not None
         self._sees_built_in = False
+        #: Of an XPath: the same as a subscription asks it, which is what the worker evaluates.
+        self.want: Want | None = None
         if choice is not None or is_sql:
             select = parse_select(text) if choice is None else _chosen(text, choice)
             self.columns, self.order, self.limit = select.columns, select.order, select.limit
@@ -112,6 +115,7 @@ class AdvertQuery:
             constraint, names = read_constraint((text, dict(namespaces)))
             self._bound, self._namespaces = bind_text(constraint, names, {}), dict(names)
             self._expression = parse(text)
+            self.want = make_want("xpath", (text, dict(namespaces)), 1)
 
     def sources(self, index: AdvertIndex) -> Sources:
         """Where in the index every match is."""

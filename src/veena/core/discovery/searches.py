@@ -32,7 +32,10 @@ PAUSE_NS = 8 * MILLISECOND_NS
 MAX_SEARCHES = 2048
 MAX_OF_ONE = 512
 
-#: Does its work in parts and yields what each was.
+#: What a search yields that waits for the worker (`doubts`): its turn is over, and costs a look.
+WAITS = -1
+WAIT_WORK = 10_000
+#: Does its work in parts and yields what each was, or WAITS.
 Search = Iterator[int]
 #: Whose a search is: a broker, and of its own users which one.
 Owner = tuple[Address, str]
@@ -48,13 +51,15 @@ class Searches:
     """The searches of one broker."""
 
     def __init__(self) -> None:
-        #: By owner, whose turn it is first: each has its searches done one after the other.
+        #: By owner, whose turn it is first: each has its searches done one after the other, but for those that wait.
         self._queues: dict[Owner, deque[_Open]] = {}
         self._count = 0
         #: What is left of the present slice.
         self._left = SLICE_WORK
         #: When the next one begins.
         self._next_ns = 0
+        #: The time of the present slice.
+        self.now_ns = 0
         #: Searches that ended because nobody waited for them any longer, and those that were one too many.
         self.given_up = self.refused = 0
 
@@ -86,6 +91,7 @@ class Searches:
             self._go_on(now_ns)
 
     def _go_on(self, now_ns: int) -> None:
+        self.now_ns = now_ns
         while self._queues and self._left > 0:
             owner = next(iter(self._queues))
             queue = self._queues.pop(owner)
@@ -94,6 +100,10 @@ class Searches:
             while turn > 0 and not is_over:
                 work = next(queue[0].search, None)
                 is_over = work is None
+                if work == WAITS:
+                    self._left -= WAIT_WORK
+                    queue.rotate(-1)  # other searches of this owner need not wait for its verdicts
+                    break
                 turn -= work or 0
                 self._left -= work or 0
             if is_over:

@@ -26,7 +26,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from veena.address import Address, Unit, contains
+from veena.address import Address, Unit, contains, format_address
 from veena.core.boundary.discovery import (
     Advertise,
     Advertised,
@@ -43,13 +43,14 @@ from veena.core.boundary.tickets import Ledger
 from veena.core.boundary.user_shares import UserTable
 from veena.core.discovery.advertisement import id_of, make_advert
 from veena.core.discovery.controller import Office
+from veena.core.discovery.doubts import AskWorker, Doubts
 from veena.core.discovery.gathering import Gathering
 from veena.core.discovery.home_registry import OwnShelf
 from veena.core.discovery.open_queries import Questions, parts_of, row_weight
 from veena.core.discovery.orphaned import Estate
 from veena.core.discovery.persistence import AdvertKeeper
 from veena.core.discovery.query import LOOK_WORK, AdvertQuery, Choice
-from veena.core.discovery.searches import Search, Searches
+from veena.core.discovery.searches import WAITS, Search, Searches
 from veena.core.discovery.store import AdvertStore
 from veena.core.interest.service import Profiles
 from veena.core.membership.service import Reception
@@ -112,8 +113,10 @@ class Discovery:
         effects: list[Effect],
         disk: Disk,
         users: UserTable,
+        ask_worker: AskWorker,
         now_ns: int,
     ) -> None:
+        self._ask_worker = ask_worker
         network = self._map = reception.map
         self._profiles = profiles
         self._courier = reception.courier
@@ -307,7 +310,7 @@ class Discovery:
             )
 
         self._answered += 1
-        found, undecided = Gathering(query), 0
+        found, doubts = Gathering(query), self._doubts(ask, query, now_ns)
         numbers = self.store.candidates(query)
         yield len(numbers)
         for number in numbers:
@@ -317,11 +320,23 @@ class Discovery:
                 continue
             home, advert = candidate
             is_match, work = query.judge(advert, home)
-            undecided += is_match is None
-            if is_match:
+            if is_match is None:
+                doubts.put(home, advert, self._searches.now_ns)
+            elif is_match:
                 found.add(query.row(advert, home))
             yield work
-        yield from self._tell_found(ask, part, found, undecided, now_ns)
+        while doubts.is_open:
+            yield WAITS
+        for home, advert in doubts.matched:
+            found.add(query.row(advert, home))
+        yield from self._tell_found(ask, part, found, doubts.close(), now_ns)
+
+    def _doubts(self, ask: Ask, query: AdvertQuery, now_ns: int) -> Doubts:
+        """For half of the deadline a search waits for verdicts: its answer has to travel, too."""
+        is_here = ask.asker == self._map.host
+        user = self._questions.user(ask.number) if is_here else f"@{format_address(ask.asker)}"
+        until_ns = now_ns + ask.deadline_ms * MILLISECOND_NS // 2
+        return Doubts(self._ask_worker, user, query.want, lambda: self._searches.now_ns < until_ns)
 
     def _tell_found(self, ask: Ask, part: QueryPart, found: Gathering, undecided: int, now_ns: int) -> Search:
         """The frames of an answer. How many there are is known with the last of them: they are made first."""

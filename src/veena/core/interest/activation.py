@@ -27,12 +27,15 @@ is known here too.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from itertools import islice
 
 from veena.address import Address, Unit, as_seen, link_level
 from veena.core.boundary.inputs_effects import Active
 from veena.core.interest.constraint import TOPIC, Want, covers, known_want
-from veena.core.interest.digest import DIGEST_LEVEL, DigestTest, atoms_of
+from veena.core.interest.cover_set import ToldWants
+from veena.core.interest.digest import DIGEST_LEVEL, DigestTest
 from veena.core.interest.leases import Leases
 from veena.core.interest.receipts import Claims
 from veena.core.interest.subscriptions import Clients
@@ -40,15 +43,15 @@ from veena.core.interest.table import InterestTable, Pair, pair_of
 from veena.core.topology.network_map import NetworkMap
 from veena.core.wire.interest import STANDING, Row, Version
 
-#: Wants that are judged at once by a digest, which tells of a hundred thousand together; the rest follow in the next
-#: moment. To say so of all of them at once would take 200 bytes each, and events would wait. Rows come in batches
-#: anyway (`speaker`).
-MAX_JUDGED = 2048
+#: Wants that are judged at once, which takes a millisecond or two; the rest follow in the next moment. A digest tells
+#: of a hundred thousand together, and so does a unit beside the own one that comes or goes: events would wait.
+MAX_JUDGED = 256
+#: Wants that wait for something that is not told are judged again whenever anything is; more of them once in a while.
+MAX_UNKNOWN = 2048
+UNKNOWN_NS = 1_000_000_000
 
 #: Who has a want: the profile id of its only subscription, or those of several (`subscriptions`).
 Subscribers = int | dict[int, None]
-#: The wants of one bucket: the only one, as of most selectors, or several by key.
-Wider = Want | dict[bytes, Want]
 #: The least that all have of each speaker of a unit; None where nobody else is there to have anything.
 Floor = dict[Address, Pair] | None
 
@@ -57,8 +60,15 @@ class Acknowledgements:
     """The state of all subscriptions at one broker."""
 
     def __init__(
-        self, network: NetworkMap, clients: Clients, table: InterestTable, leases: Leases, claims: Claims
+        self,
+        network: NetworkMap,
+        clients: Clients,
+        table: InterestTable,
+        leases: Leases,
+        claims: Claims,
+        cover_of: Callable[[Want], Want | None],
     ) -> None:
+        """`cover_of` says what the own broker tells in place of a want that it holds back."""
         self._map = network
         self._clients = clients
         self._table = table
@@ -70,21 +80,20 @@ class Acknowledgements:
         self._waiting: list[dict[bytes, Subscribers]] = [{} for _ in range(network.levels)]
         #: What was last heard by all in place of such a want, where it was another one.
         self._instead: dict[bytes, Want] = {}
-        #: What the own broker and the clusters of the own super-cluster tell, for finding wider wants: by bucket, and
-        #: without the plain topics, whose keys are known.
-        self._wider: dict[Unit, dict[bytes, Wider]] = {}
+        self._cover_of = cover_of
+        #: What the clusters of the own super-cluster tell, for finding wider wants.
+        self._wider: dict[Unit, ToldWants] = {}
         self._news: list[Active] = []
-        #: Wants of this input: they may be covered by what was told before, and nobody else is concerned.
+        #: Wants that were not judged yet: they may be covered by what was told before, or concern nobody else.
         self._fresh: dict[bytes, None] = {}
-        #: Levels at which something may have changed, whatever the claims say, each with the wants that it concerns and
-        #: those that a wider one stands for; None is all of them.
+        #: Levels at which something may have changed, whatever the claims say, each with the wants that it concerns;
+        #: None is all of them.
         self._stirred: dict[int, dict[bytes, None] | None] = {}
+        #: For what the waiting wants wait, by level.
+        self._causes = [Causes() for _ in range(network.levels)]
         self._floors: dict[int, tuple[bool, Floor]] = {}
         #: The digests of the own units, made ready for asking, with their scopes.
         self._tests: dict[int, tuple[Version, list[tuple[int, DigestTest]]]] = {}
-        #: While wants are judged: by level, scope and bucket what is told there and the own unit's digest lets through.
-        #: A hundred wants are judged together, and hundreds may be told in a bucket.
-        self._through: dict[tuple[int, int, bytes], list[Want]] = {}
         self._seen = (-1, -1)
         self._release_ns: int | None = None
         #: When `review` has to go on: at once while a digest's wants are left, or when this broker may be alone; None
@@ -123,6 +132,7 @@ class Acknowledgements:
             del found[self._clients.profile(session, subscription)]
         if isinstance(found, int) or not found:
             del self._waiting[level][want.key]
+            self._causes[level].forget(want.key)
             self._fresh.pop(want.key, None)
             self._instead.pop(want.key, None)
 
@@ -164,15 +174,16 @@ class Acknowledgements:
         for row, stands in ((before, False), (after, True)):
             if row is None or not self._concerns(row.unit):
                 continue
-            if stands and row.wanted and row.kind != STANDING and row.unit == self._map.host[: len(row.unit)]:
+            if row.wanted and row.kind != STANDING and row.unit == self._map.host[: len(row.unit)]:
                 self._stir(self._map.level(row.unit), row.key)
-            if row.wanted and row.kind not in (STANDING, TOPIC):
-                want = known_want(row)
-                buckets = self._wider.setdefault(row.unit, {})
+            if row.wanted and row.kind not in (STANDING, TOPIC) and row.unit != self._map.host:
+                told = self._wider.setdefault(row.unit, ToldWants())
                 if stands:
-                    _put(buckets, want)
+                    told.add(known_want(row))
                 else:
-                    _drop(buckets, want)
+                    told.remove(known_want(row))
+                if not told:
+                    del self._wider[row.unit]
 
     def heard_digest(self, unit: Unit) -> None:
         if unit == self._map.host[: len(unit)]:
@@ -196,45 +207,108 @@ class Acknowledgements:
             self._seen = seen
             self._release_ns = self._leases.next_release(now_ns)
             for level, waiting in enumerate(self._waiting):
-                if waiting and self._floors.get(level) != self._floor(level, now_ns):
-                    self._stirred[level] = None
+                if waiting:
+                    self._move_floor(level, *self._floor(level, now_ns))
         if self._fresh and 0 not in self._stirred:
-            self._raise(0, list(self._fresh), *self._floor(0, now_ns))
-        self._fresh.clear()
+            self._judge(0, self._take_fresh(MAX_JUDGED), self._floor(0, now_ns), now_ns)
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
-                    self._floors[level] = self._floor(level, now_ns)
-                    self._raise(level, self._concerned(level), *self._floors[level])
+                    self._move_floor(level, *self._floor(level, now_ns))  # it moves with time, too
+                    concerned = self._concerned(level, now_ns)
+                    if not level:
+                        concerned += self._take_fresh(MAX_JUDGED - len(concerned))
+                    self._judge(level, list(dict.fromkeys(concerned)), self._floors[level], now_ns)
             self._stirred = {level: concerned for level, concerned in self._stirred.items() if self._is_left(level)}
-        self._resume_ns = now_ns if self._stirred else None
-        self._through.clear()
+        self._resume_ns = now_ns if self._stirred or self._fresh else None
         news, self._news = self._news, []
         return news
 
     def _stir(self, level: int, key: bytes) -> None:
+        """The row of a want changed."""
         concerned = self._stirred.setdefault(level, {})
         if concerned is not None:
             concerned[key] = None
+            concerned.update(self._causes[level].take(key))
 
-    def _concerned(self, level: int) -> list[bytes]:
-        """Which of the waiting wants may rise. One that its unit has yet to tell will be heard of when it does."""
+    def _take_fresh(self, at_most: int) -> list[bytes]:
+        """Wants that were not judged yet."""
+        fresh = list(islice(self._fresh, at_most))
+        for key in fresh:
+            del self._fresh[key]
+        if not self._fresh:
+            self._fresh = {}  # an emptied dict keeps the room of all that were in it
+        found = [key for key in fresh if key in self._waiting[0]]
+        for key in found:
+            self._causes[0].wait(key)
+        return found
+
+    def _judge(self, level: int, keys: list[bytes], floor: tuple[bool, Floor], now_ns: int) -> None:
+        """Let those of these rise that may."""
+        others = self._raise_alone(level, keys, now_ns)
+        untold = self._table.own.untold_keys(level) if level < DIGEST_LEVEL else {}
+        self._raise(level, [key for key in others if key not in untold], *floor)
+
+    def _move_floor(self, level: int, found: bool, floor: Floor) -> None:
+        """Judge what others have heard of meanwhile: all of it where it cannot be said what that is."""
+        before = self._floors.get(level)
+        self._floors[level] = (found, floor)
+        if before == (found, floor) or not found:
+            return
+        if before is None or not before[0] or before[1] is None or floor is None or level >= DIGEST_LEVEL:
+            self._stirred[level] = None
+            return
+        heard = self._causes[level].heard(floor)
+        concerned = self._stirred.setdefault(level, {}) if heard else None
+        if concerned is not None:
+            concerned.update(dict.fromkeys(heard))
+
+    def _concerned(self, level: int, now_ns: int) -> list[bytes]:
+        """Which of the waiting wants may rise, some at a time. One that its unit has yet to tell will be heard of when
+        it does."""
         waiting, concerned = self._waiting[level], self._stirred[level]
-        if level >= DIGEST_LEVEL:
-            if concerned is None:
-                concerned = self._stirred[level] = dict.fromkeys(waiting)
-            now = list(islice(concerned, MAX_JUDGED))
-            for key in now:
-                del concerned[key]
-            return [key for key in now if key in waiting]
         if concerned is None:
-            return list(waiting)
-        untold = self._table.own.untold_keys(level)
-        return [key for key in waiting if key in concerned or key not in untold]
+            concerned = self._stirred[level] = dict.fromkeys(waiting)
+        else:
+            concerned.update(self._causes[level].take_unknown(now_ns))
+        now = list(islice(concerned, MAX_JUDGED))
+        for key in now:
+            del concerned[key]
+        untold = self._table.own.untold_keys(level) if level < DIGEST_LEVEL else {}
+        for key in now:
+            if key in untold and key in waiting:
+                self._causes[level].wait(key)
+        return [key for key in now if key in waiting and key not in untold]
 
     def _is_left(self, level: int) -> bool:
         """Whether wants are still to be judged at a level where that was begun."""
-        return level >= DIGEST_LEVEL and bool(self._waiting[level]) and bool(self._stirred[level])
+        return bool(self._waiting[level]) and bool(self._stirred[level])
+
+    def _raise_alone(self, level: int, keys: list[bytes], now_ns: int) -> list[bytes]:
+        """Let those of these rise to their scope for which nobody else has to hear of them; the others.
+
+        Every broker of the own unit has them. Where no other unit is known up to the scope, that is everybody who may
+        publish for them: it is not waited for what is told there, which nobody would read.
+        """
+        reach = level
+        while reach < self._map.levels and not self._leases.siblings(reach) and self._leases.has_met(reach + 1, now_ns):
+            reach += 1
+        if reach == level:
+            return keys
+        waiting, others = self._waiting[level], list[bytes]()
+        for key in keys:
+            want = self._clients.profile_want(_one(waiting[key]))
+            if want.scope > reach:
+                others.append(key)
+                continue
+            self._instead.pop(key, None)
+            self._causes[level].forget(key)
+            subscribers = _all(waiting.pop(key))
+            for above in range(level + 1, want.scope + 1):
+                self._news += [Active(*self._clients.subscription(profile), above) for profile in subscribers]
+        if not waiting:
+            self._waiting[level] = {}  # an emptied dict keeps the room of all that were in it
+        return others
 
     def _raise(self, level: int, keys: list[bytes], found: bool, floor: Floor) -> None:
         """Let those of these rise that everybody has heard of."""
@@ -245,6 +319,7 @@ class Acknowledgements:
         wants = [self._clients.profile_want(_one(waiting[key])) for key in keys]
         for want in [want for want in wants if self._holds(want, level, floor)]:
             subscribers = waiting.pop(want.key)
+            self._causes[level].forget(want.key)
             self._news += [Active(*self._clients.subscription(profile), above) for profile in _all(subscribers)]
             if above < want.scope:
                 self._waiting[above][want.key] = subscribers
@@ -294,7 +369,7 @@ class Acknowledgements:
                 return False
             return any(self._digest_has(level, asked, want) for want in wants)
         for want in wants:
-            told = self._told(own, want, floor)
+            told = self._told(level, own, asked, want, floor)
             if told is not None:
                 if told.key == asked.key:
                     self._instead.pop(asked.key, None)
@@ -303,21 +378,37 @@ class Acknowledgements:
                 return True
         return False
 
-    def _told(self, own: Unit, want: Want, floor: Floor) -> Want | None:
+    def _told(self, level: int, own: Unit, asked: Want, want: Want, floor: Floor) -> Want | None:
         """What all have heard of the own unit that asks for this: the want itself, or a wider one."""
+        causes = self._causes[level]
         row = self._table.kept(own, want.key)
         if row is not None and row.wanted:
-            return want if _has(floor, row.version) else None
-        for wider in self._comparable(own, want):
+            if _has(floor, row.version):
+                return want
+            causes.wait_for(asked.key, want.key, row.version)
+            return None
+        for wider in self._comparable(level, own, want):
             row = self._table.kept(own, wider.key)
-            if row is not None and _has(floor, row.version) and covers(wider, want):
-                return wider
+            if row is not None and row.wanted:
+                if _has(floor, row.version):
+                    return wider
+                causes.wait_for(asked.key, wider.key, row.version)
+        causes.wait(asked.key)
         return None
 
-    def _comparable(self, unit: Unit, want: Want) -> list[Want]:
-        """What a unit tells that may be wider than a want."""
-        topics = self._topics(unit, want.topic_keys(self._map.levels))
-        return [*topics, *_held(self._wider.get(unit, {}), want.bucket)]
+    def _comparable(self, level: int, unit: Unit, want: Want) -> Iterator[Want]:
+        """What a unit tells, or will tell, that is wider than a want."""
+        if level == 0:
+            cover = self._cover_of(want)
+            if cover is not None:
+                yield cover
+            return
+        for topic in self._topics(unit, want.topic_keys(self._map.levels)):
+            if covers(topic, want):
+                yield topic
+        told = self._wider.get(unit)
+        if told is not None:
+            yield from told.wider(want)
 
     def _topics(self, unit: Unit, keys: list[bytes]) -> list[Want]:
         rows = [self._table.kept(unit, key) for key in keys]
@@ -333,12 +424,7 @@ class Acknowledgements:
         for unit in filter(self._concerns, self._table.units()) if keys else ():
             if any(_lets_through(tests, wider) and covers(wider, want) for wider in self._topics(unit, keys)):
                 return True
-        slot = (level, asked.scope, want.bucket)
-        through = self._through.get(slot)
-        if through is None:
-            told = {wider.key: wider for buckets in self._wider.values() for wider in _held(buckets, want.bucket)}
-            through = self._through[slot] = [wider for wider in told.values() if _lets_through(tests, wider)]
-        return any(covers(wider, want) for wider in through)
+        return any(_lets_through(tests, wider) for told in self._wider.values() for wider in told.wider(want))
 
     def _digest_tests(self, level: int) -> list[tuple[int, DigestTest]]:
         digest = self._table.digest(self._map.own(level))
@@ -367,29 +453,73 @@ class Acknowledgements:
         assert all(key in keys for key in self._instead)
 
 
-def _held(buckets: dict[bytes, Wider], name: bytes) -> list[Want]:
-    found = buckets.get(name)
-    return [] if found is None else [found] if isinstance(found, Want) else list(found.values())
+class Causes:
+    """For what the wants wait that wait at one level: for others to hear of a row, or for something that nobody told.
 
+    The invariant: a want that waits for a row is judged again when that row changes or is heard of by others; one that
+    waits for something unknown whenever anything is told at this level, but no more than once in `UNKNOWN_NS` where
+    these are many.
+    """
 
-def _put(buckets: dict[bytes, Wider], want: Want) -> None:
-    found = buckets.get(want.bucket)
-    if found is None or (isinstance(found, Want) and found.key == want.key):
-        buckets[want.bucket] = want
-    elif isinstance(found, Want):
-        buckets[want.bucket] = {found.key: found, want.key: want}
-    else:
-        found[want.key] = want
+    def __init__(self) -> None:
+        #: By want the key of the row, and by that key the wants.
+        self._row: dict[bytes, bytes] = {}
+        self._wants: dict[bytes, dict[bytes, None]] = {}
+        #: By speaker: the rows that it told and that others have yet to hear of, a heap.
+        self._unheard: dict[Address, list[tuple[Pair, bytes]]] = {}
+        self._unknown: dict[bytes, None] = {}
+        self._asked_ns = 0
 
+    def wait_for(self, want: bytes, row: bytes, version: Version) -> None:
+        """A want waits until others have heard of a row; until that of several where the first is heard."""
+        if self._row.get(want) == row:
+            return
+        self.forget(want)
+        self._row[want] = row
+        wants = self._wants.setdefault(row, {})
+        if not wants:
+            heappush(self._unheard.setdefault(version[1], []), (pair_of(version), row))
+        wants[want] = None
 
-def _drop(buckets: dict[bytes, Wider], want: Want) -> None:
-    found = buckets.get(want.bucket)
-    if isinstance(found, dict):
-        found.pop(want.key, None)
-        if not found:
-            del buckets[want.bucket]
-    elif found is not None and found.key == want.key:
-        del buckets[want.bucket]
+    def wait(self, want: bytes) -> None:
+        """A want waits for something that is not told yet, unless it waits for a row."""
+        if want not in self._row:
+            self._unknown[want] = None
+
+    def forget(self, want: bytes) -> None:
+        self._unknown.pop(want, None)
+        row = self._row.pop(want, None)
+        if row is not None:
+            wants = self._wants[row]
+            del wants[want]
+            if not wants:
+                del self._wants[row]
+
+    def take(self, row: bytes) -> dict[bytes, None]:
+        """The wants that waited for a row, which they do no longer."""
+        found = self._wants.pop(row, {})
+        for want in found:
+            del self._row[want]
+        return found
+
+    def heard(self, floor: dict[Address, Pair]) -> list[bytes]:
+        """The wants that waited for rows up to these."""
+        found: list[bytes] = []
+        for speaker, rows in list(self._unheard.items()):
+            least = floor.get(speaker, (0, 0))
+            while rows and rows[0][0] <= least:
+                found += self.take(heappop(rows)[1])
+            if not rows:
+                del self._unheard[speaker]
+        return found
+
+    def take_unknown(self, now_ns: int) -> dict[bytes, None]:
+        """The wants that wait for nothing known, to be judged again."""
+        if len(self._unknown) > MAX_UNKNOWN and now_ns < self._asked_ns + UNKNOWN_NS:
+            return {}
+        self._asked_ns = now_ns
+        found, self._unknown = self._unknown, {}
+        return found
 
 
 def _one(found: Subscribers) -> int:
@@ -405,4 +535,4 @@ def _has(floor: Floor, version: Version) -> bool:
 
 
 def _lets_through(tests: list[DigestTest], want: Want) -> bool:
-    return all(any(test.may_want([atom]) for test in tests) for atom in atoms_of(want))
+    return any(test.holds(want) for test in tests)

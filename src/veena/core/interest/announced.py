@@ -99,8 +99,9 @@ class OwnWants:
                 self._untold[level][want.key] = None
             self._put(want, (kind, scope, due | 1 << level, own, cluster), level)
 
-    def dismiss(self, key: bytes, level: int) -> None:
-        """An office has to tell it no longer. KeyError when it had not to."""
+    def dismiss(self, key: bytes, level: int, is_missed: bool = True) -> None:
+        """An office has to tell it no longer; whether its atoms may stand in a digest for nothing. KeyError when it had
+        not to."""
         want = self._wants[key]
         kind, scope, due, own, cluster = want.stand
         if not due >> level & 1:
@@ -108,7 +109,7 @@ class OwnWants:
         self._due[level] -= 1
         self._former[level] -= kind & FORMER > 0
         if level == DIGEST_LEVEL and self._untold[level].pop(key, key) is key:
-            self._surplus += 1
+            self._surplus += is_missed
         self._put(want, (kind, scope, due & ~(1 << level), own, cluster), level)
 
     def is_due(self, key: bytes, level: int) -> bool:
@@ -173,31 +174,33 @@ class OwnWants:
         """What an open office has yet to tell. Not to be changed."""
         return self._untold[level]
 
-    def unfounded(self, level: int) -> list[tuple[Want, Version]]:
+    def unfounded(self, level: int) -> Iterator[tuple[Want, Version]]:
         """What was told and an open office would not tell."""
-        found: list[tuple[Want, Version]] = []
         for key in self._unfounded[level]:
             version = _told(self._wants[key].stand, level)
             assert version is not None
-            found.append((self._wants[key], version))
-        return found
+            yield self._wants[key], version
 
     @property
     def surplus(self) -> int:
         """How many wants went since the digest was made."""
         return self._surplus
 
-    def take_untold(self) -> list[Want]:
-        """What is not in the digest yet, which it will be."""
-        found = self.untold(DIGEST_LEVEL)
-        self._untold[DIGEST_LEVEL] = {}
+    def take_untold(self, at_most: int) -> list[Want]:
+        """Some of what is not in the digest yet, which it will be."""
+        found = self.untold(DIGEST_LEVEL, at_most)
+        untold = self._untold[DIGEST_LEVEL]
+        if len(found) == len(untold):
+            self._untold[DIGEST_LEVEL] = {}
+        else:
+            for want in found:
+                del untold[want.key]
         return found
 
-    def take_all(self) -> list[Want]:
-        """Everything that is to be in it, for one that is made anew."""
-        self._untold[DIGEST_LEVEL] = {}
+    def take_all(self) -> list[bytes]:
+        """The keys of everything that stands, for a digest that is made anew."""
         self._surplus = 0
-        return list(self.due(DIGEST_LEVEL))
+        return list(self._wants)
 
     def _put(self, want: Want, stand: Stand, level: int) -> None:
         if len(self._stands) >= MAX_STANDS:
@@ -275,6 +278,10 @@ class Due:
 
     def __len__(self) -> int:
         return self._own.due_count(self._level)
+
+    def drop(self, key: bytes, is_missed: bool) -> None:
+        """As `del`; whether nothing else that has to be told has the same atoms."""
+        self._own.dismiss(key, self._level, is_missed)
 
     def values(self) -> Iterator[Want]:
         return self._own.due(self._level)

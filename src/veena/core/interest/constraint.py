@@ -33,6 +33,8 @@ from veena.core.wire.interest import MAX_CONSTRAINT_BYTES, STANDING, Row, Versio
 from veena.errors import InvalidConstraint, RemoteProtocolError
 from veena.matching.base.engine import Constraint, Engine
 from veena.matching.base.exact import ExactEngine
+from veena.matching.covering.form import EVERYTHING, VALUE, Form, Plain, plain, plain_covers
+from veena.matching.simple.integer import check_integer
 
 #: The engines by the number they have on the wire; a number is never used again.
 KINDS: tuple[str, ...] = ("integer", "topic", "tags", "selector", "xpath", "constraint", "to")
@@ -274,12 +276,48 @@ def _topic(payload: bytes) -> bytes:
     return _encoder.encode(_constraint(payload)[0])  # type: ignore[index]
 
 
+# --- what stands for what ---
+
+#: Scope, whether it is for old events only, and whether it is a topic: that one covers selectors, and none covers it.
+Lane = tuple[int, bool, bool]
+
+
+def lane_of(want: Want) -> Lane:
+    kind, scope = want.stand[:2]
+    return scope, kind & FORMER > 0, kind & _ENGINE == TOPIC
+
+
+def admits(wide: Lane, narrow: Lane) -> bool:
+    """Whether a want of one lane may stand for one of the other at all."""
+    return wide[0] >= narrow[0] and wide[1] <= narrow[1] and (wide[2] or not narrow[2])
+
+
+def form_of(want: Want) -> Form:
+    """What of a want is compared with others of its bucket; raise InvalidConstraint, or one of DECODE_ERRORS."""
+    base = want.base
+    return EVERYTHING if base in (TOPIC, TO) else _form(base, want.payload)
+
+
+@lru_cache(maxsize=READ_CACHE)
+def _form(base: int, payload: bytes) -> Form:
+    """Read once, though compared at several levels; never changed."""
+    constraint = _constraint(payload)
+    if base == KINDS.index("integer"):
+        return plain([("#", VALUE, check_integer(constraint))])
+    return matching.cover_form(KINDS[base], constraint)
+
+
 def covers(wide: Want, narrow: Want) -> bool:
     """Whether nobody loses anything when only the wide want is told."""
-    if wide.scope < narrow.scope or wide.kind & FORMER > narrow.kind & FORMER:
+    if not admits(lane_of(wide), lane_of(narrow)):
         return False
     if (wide.base, wide.payload) == (narrow.base, narrow.payload):
         return True
-    if wide.base == TOPIC and narrow.base == SELECTOR:
-        return wide.bucket == narrow.bucket
-    return wide.base == narrow.base != TO and matching.covers(wide.engine, wide.constraint, narrow.constraint)
+    if wide.bucket != narrow.bucket or wide.base == TO:
+        return False
+    if wide.base == TOPIC:
+        return True
+    one, other = form_of(wide), form_of(narrow)
+    if isinstance(one, Plain) and isinstance(other, Plain):
+        return plain_covers(one, other)
+    return matching.covers(wide.engine, wide.constraint, narrow.constraint)

@@ -339,6 +339,8 @@ class Settlement:
     def __init__(self) -> None:
         #: Of the last batch.
         self.number = 0
+        #: Counts how often batches were settled.
+        self.settled = 0
         #: Heard since the last batch.
         self._fresh: Lowest = {}
         self._waiting: dict[int, Lowest] = {}
@@ -380,8 +382,10 @@ class Settlement:
     def settle(self, confirmed: Iterable[int]) -> None:
         """Forget the batches that are not above any of these numbers, nor above what a lost connection had."""
         lowest = min((*confirmed, *(number for _, number in self._lost)), default=self.number)
-        for number in [number for number in self._waiting if number <= lowest]:
+        done = [number for number in self._waiting if number <= lowest]
+        for number in done:
             del self._waiting[number]
+        self.settled += bool(done)
 
     # --- lost connections ---
 

@@ -17,12 +17,12 @@ the near unit (no broker holds the profiles of the whole system, I3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from veena.address import Address, Unit, contains, format_address
-from veena.core.interest.constraint import FORMER, TO, Want, create_engine, is_kind, keyed_want
-from veena.core.interest.digest import DigestTest, check_parts, event_atoms, fitted
+from veena.core.interest.constraint import FORMER, INTEGER, TO, XPATH, Want, create_engine, is_kind, keyed_want
+from veena.core.interest.digest import Digested, DigestTest, Outlined, check_parts, event_atoms, fitted
 from veena.core.interest.gateway_export import GATE_LEVEL, MAX_FAR_ROWS, Telling
 from veena.core.interest.table import InterestTable
 from veena.core.links.link import Link
@@ -218,6 +218,31 @@ class Beyond:
         self._stopped += 1
         return False
 
+    def wants_batch(self, connection: int, events: Sequence[Outlined], now_ns: int) -> list[bool] | None:
+        """The same of many events that are published here, without XML, integer and addressees; None where it has to be
+        asked of each."""
+        if self.is_blind(connection, self._map.host, now_ns):
+            return None
+        view = self._views[connection]
+        found = [False] * len(events)
+        for (kind, _), engine in view.engines.items():
+            if kind in (INTEGER, XPATH, TO) or not len(engine):
+                continue
+            if kind & FORMER:
+                return None
+            masks = engine.destinations_batch(events)  # type: ignore[arg-type]
+            found = [is_wanted or bool(mask) for is_wanted, mask in zip(found, masks, strict=True)]
+        if view.digests:
+            digested = Digested({view.unit: view.digests}, lambda unit: 1)
+            for at, event in enumerate(events):
+                found[at] = found[at] or bool(digested.of_topic(event.topic) or digested.of_attributes(event))
+        return found
+
+    def stopped(self, count: int) -> None:
+        """So many events were looked at with `wants_batch` and not let through."""
+        self._looked += count
+        self._stopped += count
+
     def _in_scope(self, origin: Address, scope: int) -> bool:
         size = self._map.levels - scope
         return origin[:size] == self._map.host[:size]
@@ -234,6 +259,11 @@ class Beyond:
     def is_settled(self, unit: Unit, version: Version) -> bool:
         """Whether the gatekeepers beyond all links have what the speaker in a version told of a unit up to it."""
         return self._telling.settlement.is_settled(unit, version)
+
+    @property
+    def settled(self) -> int:
+        """Counts how often more of what was heard was settled."""
+        return self._telling.settlement.settled
 
     def flush(self, now_ns: int) -> None:
         """Put what has to be told into the outboxes of the links."""

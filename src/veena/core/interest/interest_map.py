@@ -144,7 +144,7 @@ class InterestMap:
             if (kind == TO) is addressed and self._in_scope(origin, scope):
                 vector |= wants.engine.destinations_within(event, meter)
         if self._digests:
-            atoms = event_atoms(event)
+            atoms = event_atoms(event, self._digested.names)
             for unit, tests in self._digests.items():
                 if any(self._in_scope(origin, scope) and test.may_want(atoms) for scope, test in tests.items()):
                     vector |= self.bit(unit)

@@ -5,29 +5,31 @@ because these look again before an event crosses (`gateway_filter`). For a unit 
 live parts of level l-1 claim. A part that has been out of reach for a lease and a margin is not waited for: it treats
 everything that it does not hear of as wanting all. The claim then says that the unit is not whole.
 
-Only what changed is told, gathered for the same intervals as rows, and three times a lease a sign of life even if
-nothing did. The first claim in an office is complete: who came since the host resigned, or since its earlier life, does
-not know what it told before. A claim for a unit is not lowered when a newcomer has less: it gets everything before it
-is in reach, and doubts what it does not have. It is taken back when the unit that it is about was forgotten, or told
-its digest by another speaker, whose digest does not continue the one before.
+Only what changed is told, at the pace of rows, and three times a lease a sign of life even if nothing did. A receipt
+from below goes on at once where it was the last that its unit waited for. The first claim in an office is complete: who
+came since the host resigned, or since its earlier life, does not know what it told before. A claim for a unit is not
+lowered when a newcomer has less: it gets everything before it is in reach, and doubts what it does not have. It is
+taken back when the unit that it is about was forgotten, or told its digest by another speaker, whose digest does not
+continue the one before.
 
 The invariant: what a broker claims for itself stands in its table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from veena.address import Address, Unit
 from veena.core.boundary.settings import Settings
 from veena.core.interest.digest import DIGEST_LEVEL
+from veena.core.interest.gateway_filter import Beyond
 from veena.core.interest.leases import Leases
 from veena.core.interest.receipts import Claims, Marks, is_news, least
-from veena.core.interest.table import InterestTable
+from veena.core.interest.table import InterestTable, pair_of
+from veena.core.messages.pace import Pace
 from veena.core.topology.network_map import NetworkMap
 from veena.core.trust.epochs import first_number
-from veena.core.wire.interest import MAX_COUNT, MAX_MARKS, Claim, Mark, Version
+from veena.core.wire.interest import MAX_COUNT, MAX_MARKS, Claim, Mark
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class _Office:
 
     due_ns: int | None
     refresh_ns: int
+    pace: Pace
     #: Whether the host has claimed anything since it took this office.
     has_claimed: bool = False
 
@@ -50,15 +53,15 @@ class Claimant:
         leases: Leases,
         claims: Claims,
         settings: Settings,
-        is_settled: Callable[[Unit, Version], bool],
+        beyond: Beyond,
         incarnation: int,
     ) -> None:
         self._map = network
         self._table = table
         self._leases = leases
         self._claims = claims
-        #: Whether the gatekeepers beyond this broker's links, who look again, have a version too.
-        self._is_settled = is_settled
+        #: Who knows whether the gatekeepers beyond this broker's links, who look again, have a version too.
+        self._beyond = beyond
         self._intervals_ns = settings.claim_ns
         self._sign_ns = settings.lease_ns // 3
         self._settle_ns = settings.heartbeat_ns
@@ -67,7 +70,7 @@ class Claimant:
         self._serials: dict[int, int] = dict.fromkeys(range(network.levels), first_number(incarnation))
         #: Offices of an earlier life: others wait for their holder.
         self._vacant: dict[int, None] = {}
-        self._seen = (-1, -1)
+        self._seen = (-1, -1, -1)
         #: Claims in the host's name that it did not make.
         self.forged = 0
         self._release_ns: int | None = None
@@ -92,7 +95,7 @@ class Claimant:
             self._claims.learn(claim, None, now_ns)
 
     def review(self, levels: list[int], now_ns: int) -> None:
-        """Tell what the host's own units have, where this broker speaks for them and it is due."""
+        """Leave the offices that others have now, and tell what is due in the others."""
         self.look_around(levels, now_ns)
         for level in [*(level for level in self._offices if level not in levels), *self._vacant]:
             self._offices.pop(level, None)
@@ -100,35 +103,66 @@ class Claimant:
             if level not in levels and told is not None and not told.last:
                 self._tell(level, [], now_ns, last=True)
         self._vacant.clear()
-        for level, office in self._offices.items():
+        self.tell(levels, now_ns)
+
+    def tell(self, levels: list[int], now_ns: int) -> None:
+        """Tell what the host's own units have, where this broker speaks for them and it is due; upwards, since what a
+        unit has depends on what its parts have."""
+        self.look_around(levels, now_ns)
+        for level in sorted(levels):
+            office = self._offices[level]
             if (office.due_ns is not None and now_ns >= office.due_ns) or now_ns >= office.refresh_ns:
                 self._claim(level, office, now_ns)
 
     def look_around(self, levels: list[int], now_ns: int) -> None:
-        """Notice what changed: something has to be told then, when the interval is over."""
+        """Notice what changed: something has to be told then."""
         for level in levels:
             if level not in self._offices:
                 # For a while after a start everybody believes to be alone, and to speak for all of its units.
                 first_ns = now_ns + (self._settle_ns if level else self._interval(0))
-                self._offices[level] = _Office(first_ns, first_ns)
+                self._offices[level] = _Office(first_ns, first_ns, Pace(self._interval(level)))
                 self._vacant.pop(level, None)
-        seen = (self._table.mark_changes, self._leases.changes)
-        if seen[0] != self._seen[0]:
+        seen = (self._table.mark_changes, self._beyond.settled, self._leases.changes)
+        if seen[:2] != self._seen[:2]:
             self._stir(0, now_ns)
         released = self._release_ns is not None and now_ns >= self._release_ns
-        if seen[1] != self._seen[1] or released:
+        if seen[2] != self._seen[2] or released:
             for level in levels:
-                self._stir(level, now_ns)
+                self._stir_later(level, now_ns)
         self._seen = seen
         self._release_ns = self._leases.next_release(now_ns)
 
-    def _changed(self, who: Unit, now_ns: int) -> None:
-        self._stir(self._map.level(who) + 1, now_ns)
+    def _changed(self, claim: Claim, now_ns: int) -> None:
+        """Somebody claimed something: it matters at once where all others have that already."""
+        level = self._map.level(claim.who) + 1
+        if level in self._offices and any(
+            self._have_all(level, mark, now_ns) for mark in claim.marks if mark.version[0]
+        ):
+            self._stir(level, now_ns)
+        else:
+            self._stir_later(level, now_ns)
+
+    def _have_all(self, level: int, mark: Mark, now_ns: int) -> bool:
+        """Whether all live parts of the host's own unit of this level have this."""
+        speaker, pair = mark.version[1], pair_of(mark.version)
+        for unit in self._parts(level, now_ns):
+            marks = self._claims.of(unit, now_ns)
+            if marks is None or marks.get(mark.unit, {}).get(speaker, (0, 0)) < pair:
+                return False
+        return True
 
     def _stir(self, level: int, now_ns: int) -> None:
+        """Something may have to be told: with this input, or under load when the interval is over."""
+        office = self._offices.get(level)
+        if office is not None and (office.due_ns is None or office.has_claimed):
+            due_ns = office.pace.next_ns(now_ns)
+            office.due_ns = due_ns if office.due_ns is None else min(office.due_ns, due_ns)
+
+    def _stir_later(self, level: int, now_ns: int) -> None:
+        """Something may have to be told that is better gathered: more of it is about to come."""
         office = self._offices.get(level)
         if office is not None and office.due_ns is None:
-            office.due_ns = now_ns + self._interval(level)
+            office.due_ns = office.pace.later_ns(now_ns)
 
     def _interval(self, level: int) -> int:
         return self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
@@ -155,6 +189,7 @@ class Claimant:
         if marks or is_changed or now_ns >= office.refresh_ns:
             office.refresh_ns = now_ns + self._sign_ns
             office.has_claimed = True
+            office.pace.told(now_ns)
             self._tell(level, marks, now_ns, first=record is None)
 
     def _tell(self, level: int, marks: list[Mark], now_ns: int, *, first: bool = False, last: bool = False) -> None:
@@ -169,8 +204,7 @@ class Claimant:
         """What all live parts of the host's own unit of this level have."""
         if level == 0:
             return self._settled(told, now_ns)
-        parts = [unit for unit in self._leases.siblings(level - 1) if self._leases.must_acknowledge(unit, now_ns)]
-        found = [self._claims.of(unit, now_ns) for unit in (*parts, self._map.own(level - 1))]
+        found = [self._claims.of(unit, now_ns) for unit in self._parts(level, now_ns)]
         heard = [marks for marks in found if marks is not None]
         size = self._map.levels - level
         have: Marks = {}
@@ -183,17 +217,20 @@ class Claimant:
                     held[speaker] = max(pair, held.get(speaker, pair))
         return have
 
+    def _parts(self, level: int, now_ns: int) -> list[Unit]:
+        """All live parts of the host's own unit of this level."""
+        others = [unit for unit in self._leases.siblings(level - 1) if self._leases.must_acknowledge(unit, now_ns)]
+        return [*others, self._map.own(level - 1)]
+
     def _settled(self, told: Marks, now_ns: int) -> Marks:
         """The marks of the table; of what is not settled yet, the one before."""
         have: Marks = {}
         for unit in self._table.units():
             for speaker, pair in self._table.marks(unit).items() if unit != self._map.host else ():
-                if self._is_settled(unit, (pair[1], speaker, pair[0])):
+                if self._beyond.is_settled(unit, (pair[1], speaker, pair[0])):
                     have.setdefault(unit, {})[speaker] = pair
-                else:
-                    self._stir(0, now_ns)
-                    if speaker in told.get(unit, {}):
-                        have.setdefault(unit, {})[speaker] = told[unit][speaker]
+                elif speaker in told.get(unit, {}):
+                    have.setdefault(unit, {})[speaker] = told[unit][speaker]
         return have
 
     def _still_holds(self, unit: Unit, speaker: Address, heard: list[Marks]) -> bool:

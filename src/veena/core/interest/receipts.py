@@ -65,8 +65,8 @@ class Claims:
         #: reach, or had to wait, for longer than a claim counts.
         self.changes = 0
         self.missed = 0
-        #: Told which unit's claims changed.
-        self.on_change: Callable[[Unit, int], None] = _nobody
+        #: Told of every claim that is news.
+        self.on_change: Callable[[Claim, int], None] = _nobody
 
     def check_claim(self, claim: Claim) -> None:
         """Raise RemoteProtocolError unless this can be a claim that concerns the host."""
@@ -105,7 +105,7 @@ class Claims:
         self._news.append((claim, source))
         if not claim.last:
             self._leases.heard(claim.who, known.heard_ns, now_ns)
-        self.on_change(claim.who, now_ns)
+        self.on_change(claim, now_ns)
 
     def is_old(self, claim: Claim) -> bool:
         """Whether a claim says nothing that is not known."""
@@ -276,5 +276,5 @@ def _merge(claim: Claim, marks: Marks) -> None:
             marks.get(mark.unit, {}).pop(speaker, None)
 
 
-def _nobody(unit: Unit, now_ns: int) -> None:
+def _nobody(claim: Claim, now_ns: int) -> None:
     """Nobody listens."""

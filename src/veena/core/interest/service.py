@@ -108,10 +108,10 @@ class Profiles:
             self.epochs,
         )  # fmt: skip
         self.quota = Quota(network, settings, self.table, self.speakers)
-        self.claimant = Claimant(
-            network, self.table, self.leases, self.claims, settings, self.beyond.is_settled, incarnation
+        self.claimant = Claimant(network, self.table, self.leases, self.claims, settings, self.beyond, incarnation)
+        self.acknowledgements = Acknowledgements(
+            network, self.clients, self.table, self.leases, self.claims, self.speakers.own.wants.cover_of
         )
-        self.acknowledgements = Acknowledgements(network, self.clients, self.table, self.leases, self.claims)
         #: Whether a neighbour has told everything that it knows; who begins a network waits for nobody.
         self.is_told = not self.leases.known() and not is_newcomer
         self._elected_version = -1
@@ -210,9 +210,12 @@ class Profiles:
     def _count(self, want: Want, more: bool, now_ns: int) -> None:
         own = self.speakers.own
         if own.wants.add(want) if more else own.wants.remove(want):
-            own.stir(now_ns)
             if more:
                 self.quota.added(want, now_ns)
+            if more and self.leases.known():
+                own.stir(now_ns)
+            else:
+                own.stir_later(now_ns)  # nobody waits for a withdrawal, nor at a broker alone for anything
         if not more:
             self.quota.removed(want)
 
@@ -333,7 +336,7 @@ class Profiles:
             self._note_speaker(row.unit, row.version, now_ns)
             self.acknowledgements.heard(*news)
             self.interest.heard(*news)
-            self.speakers.heard(*news, now_ns)
+            self.speakers.heard(*news, now_ns, source is None)
             self.quota.heard(*news)
             self.beyond.heard(*news)
 
@@ -370,7 +373,7 @@ class Profiles:
             self._note_speaker(digest.unit, digest.version, now_ns)
             self.acknowledgements.heard_digest(kept.unit)
             self.interest.heard_digest(self.superseded.effective(before, kept, now_ns))
-            self.speakers.heard_digest(kept, now_ns)
+            self.speakers.heard_digest(kept, now_ns, source is None)
             self.beyond.heard_digest(kept)
 
     # --- time ---
@@ -382,16 +385,28 @@ class Profiles:
             self.acknowledgements.remove(*each)
         for want in (*gone, *self.clients.expire(now_ns)):
             self._count(want, False, now_ns)
-        for item in self.speakers.review(now_ns):
-            self._transitions[self._map.level(item.unit)] += not (isinstance(item, Row) and item.kind == STANDING)
-            if isinstance(item, Row):
-                self._learn(item, None, now_ns)
-            else:
-                self._learn_digest(item, None, now_ns)
+        self._speak(now_ns)
         self.quota.tick(now_ns)
         self.table.expire(now_ns - 2 * self._settings.forget_wants_ns)
         self.claimant.review(self.speakers.levels(), now_ns)
         self.beyond.tick(now_ns)
+
+    def flush(self, now_ns: int) -> None:
+        """Tell what is due after an input that may have brought news."""
+        self._speak(now_ns)
+        self.beyond.flush(now_ns)  # before the receipts: they say what those beyond have, too
+        self.claimant.tell(self.speakers.levels(), now_ns)
+
+    def _speak(self, now_ns: int) -> None:
+        """Each office has one turn, upwards: what one level tells is news for the next, and goes on at once. What is
+        too much for one turn goes on in the next moment."""
+        for level in sorted(self.speakers.levels()):
+            for item in self.speakers.review(level, now_ns):
+                self._transitions[level] += not (isinstance(item, Row) and item.kind == STANDING)
+                if isinstance(item, Row):
+                    self._learn(item, None, now_ns)
+                else:
+                    self._learn_digest(item, None, now_ns)
 
     def map_changed(self, now_ns: int) -> None:
         """Offices and leases follow the map."""

@@ -2,8 +2,8 @@
 
 A broker always speaks for itself. The controllers of a cluster hold the wants of its brokers, and one of them, the
 speaker, tells the super-cluster what the cluster wants, with the cluster as the one that wants it; and so on upwards.
-What is told is the difference between what was told before and what should be: transitions, never repeats, gathered for
-a short interval a level. From the super-cluster upwards a digest is told instead of rows.
+What is told is the difference between what was told before and what should be: transitions, never repeats, at once
+after a quiet time and gathered under load (`messages.pace`). From the super-cluster upwards a digest is told, no rows.
 
 A speaker has epochs. It opens a new one whenever somebody else has spoken for the unit, or itself in an earlier life:
 its first words then have a higher version than anything that was ever heard, and correct what no longer holds. It
@@ -20,14 +20,16 @@ tell only such as a speaker out of reach has told.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from veena.address import Address, Unit, as_seen
 from veena.core.boundary.settings import SECOND_NS
 from veena.core.interest.announced import Due
 from veena.core.interest.constraint import Want
-from veena.core.interest.cover_set import MAX_COMPARED, CoverSet
+from veena.core.interest.cover_set import CoverSet
 from veena.core.interest.digest import DIGEST_LEVEL, fitted, make_parts, merge_digests
 from veena.core.interest.table import InterestTable, Pair, mark_key, pair_of
+from veena.core.messages.pace import Pace
 from veena.core.topology.controllers import controllers
 from veena.core.topology.network_map import NetworkMap
 from veena.core.trust.epochs import Epochs, first_number
@@ -35,12 +37,12 @@ from veena.core.wire.interest import MAX_COUNT, STANDING, Digest, DigestPart, Ro
 
 #: Parts that a unit falls into: more than a few at once is a network on fire.
 MAX_OTHERS = 8
-#: Rows that are told at once; the rest follow in the next moment. A client may come with 65,536 subscriptions, and what
-#: is told of them takes 400 bytes each for a moment, between others that stay: it is not given back.
-MAX_BATCH = 2048
-#: Wants that one is compared with where a digest is told: it gains little by that, since the atoms are mostly the same.
-FEW_COMPARED = 32
-#: A digest of so many wants is made anew when one of them has gone: 10 ms. A larger one when the sixteenth part of its
+#: Rows that are told at once, which takes some milliseconds; the rest follow in the next moment. A client may come
+#: with 65,536 subscriptions: events would wait, and what is told takes 400 bytes each for a moment, never given back.
+MAX_BATCH = 64
+#: Wants that one step reads for a digest: some milliseconds where each is another text.
+MADE_AT_ONCE = 128
+#: A digest of so many wants is made anew when one of them has gone. A larger one when the sixteenth part of its
 #: wants has, or after a minute; until then it lets through what only they asked for. A hundred thousand hashes at every
 #: change would keep all events waiting.
 SMALL_DIGEST = 4096
@@ -80,7 +82,7 @@ class Speaker:
         self.level = level
         self.unit: Unit = network.own(level)
         due = Due(table.own, level) if level <= DIGEST_LEVEL else None
-        self.wants = CoverSet(network.levels, due, MAX_COMPARED if level < DIGEST_LEVEL else FEW_COMPARED)
+        self.wants = CoverSet(network.levels, due)
         #: Wants that this speaker has counted itself until nobody had them any longer, and not yet withdrawn: of these
         #: it knows that they are gone.
         self._gone: dict[bytes, None] = {}
@@ -94,7 +96,7 @@ class Speaker:
         self._host = network.host
         self._levels = network.levels
         self._table = table
-        self._interval_ns = interval_ns
+        self._pace = Pace(interval_ns)
         self._knows_all = knows_all
         self._is_apart = is_apart
         self._numbers = numbers
@@ -102,10 +104,15 @@ class Speaker:
         self._epoch = 0
         self._number = 0
         self.due_ns: int | None = None
+        #: Whether there was more to tell than one step has time for.
+        self.is_amid = False
         #: Whether what was told of a digest has to be told again, because its signature will not count for long.
         self._is_outdated = False
         #: Of a unit that tells a digest of its wants: what there is of it.
         self._made: list[DigestPart] = []
+        #: One that is being made anew, and the keys of what has still to be looked at.
+        self._anew: list[DigestPart] = []
+        self._rest: list[bytes] | None = None
         #: When it was known to hold nothing that nobody wants.
         self._precise_ns = 0
 
@@ -120,7 +127,7 @@ class Speaker:
                         # would keep all events waiting, and heartbeats too.
                         is_told = self.level < DIGEST_LEVEL and own.version(row.key, self.level) is not None
                         self.wants.add(self._table.want(row), is_told)
-        self.stir(now_ns)
+        self.stir_later(now_ns)
 
     def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
         """A row of a sub-unit changed."""
@@ -136,8 +143,10 @@ class Speaker:
                     self._gone[row.key] = None
                 else:
                     self._gone.pop(row.key, None)
-        if changed or (after is not None and self._renewed):
+        if after is not None and after.wanted and (changed or self._renewed):
             self.stir(now_ns)
+        elif changed or (after is not None and self._renewed):
+            self.stir_later(now_ns)  # nobody waits for a withdrawal
 
     def heard_inner(self, now_ns: int) -> None:
         """The digest of a sub-unit changed."""
@@ -156,44 +165,58 @@ class Speaker:
     def start_again(self, now_ns: int) -> None:
         """Tell in an epoch of today from now on."""
         self._epoch = 0
-        self.stir(now_ns)
+        self.stir_later(now_ns)
 
     def tell_again(self, now_ns: int) -> None:
         """Tell the digest once more, under a new version, though nothing has changed."""
         self._is_outdated = True
-        self.stir(now_ns)
+        self.stir_later(now_ns)
 
     def has_told(self, version: Version) -> bool:
         """Whether this is the last that the host itself told of the unit."""
         return version == (self._epoch, self._host, self._number)
 
     def stir(self, now_ns: int) -> None:
-        """Something may have to be told, when the interval is over."""
-        due_ns = now_ns + self._interval_ns
+        """Something may have to be told: with this input, or under load when the interval is over."""
+        due_ns = self._pace.next_ns(now_ns)
+        if self.due_ns is None or due_ns < self.due_ns:
+            self.due_ns = due_ns
+
+    def stir_later(self, now_ns: int) -> None:
+        """Something may have to be told that is better gathered: much of it comes at a time."""
+        due_ns = self._pace.later_ns(now_ns)
         if self.due_ns is None or due_ns < self.due_ns:
             self.due_ns = due_ns
 
     def review(self, now_ns: int) -> list[Row | Digest]:
         """What has to be told now."""
+        if self.wants.is_busy and self.wants.go_on():
+            self.stir(now_ns)
         if self.due_ns is None or now_ns < self.due_ns:
             return []
         self.due_ns = None
         sure = self.level == 0 or self._knows_all(self.level, now_ns)
         certain = sure and not self._is_apart(self.unit, now_ns)
         if not certain:
-            self.stir(now_ns)
+            self.stir_later(now_ns)
         if self.level >= DIGEST_LEVEL:
+            self._pace.told(now_ns)  # whether or not it differs from the last: making it is work
             return list(self._digest(sure, now_ns))
         rows = self._rows(sure, certain, now_ns)
-        if len(rows) >= MAX_BATCH:
+        if rows:
+            self._pace.told(now_ns)
+        self.is_amid = len(rows) >= MAX_BATCH
+        if self.is_amid:
             self.due_ns = now_ns  # there may be more
         return list(rows)
 
     def _rows(self, sure: bool, certain: bool, now_ns: int) -> list[Row]:
         """What is told now, with a mark behind it when that is all."""
         own = self._table.own
-        self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
-        gone = [want for want, version in own.unfounded(self.level) if certain and self._knows_gone(want, version)]
+        if not self.is_amid:
+            self._gone = {key: None for key in self._gone if own.version(key, self.level) is not None}
+        known = (want for want, version in own.unfounded(self.level) if self._knows_gone(want, version))
+        gone = list(islice(known, MAX_BATCH + 1)) if certain else []
         new = own.untold(self.level, MAX_BATCH + 1)
         more = [*(self._orphans() if sure else ()), *new[:MAX_BATCH]]
         less = gone[: MAX_BATCH - len(more)] if len(more) < MAX_BATCH else []
@@ -264,6 +287,8 @@ class Speaker:
 
     def _digest(self, sure: bool, now_ns: int) -> list[Digest]:
         parts = tuple(self._parts(now_ns))
+        if self.level == DIGEST_LEVEL and self._table.own.untold_keys(DIGEST_LEVEL):
+            return []  # in a moment, with all of it
         known = self._table.digest(self.unit)
         if not sure:
             if known is None:
@@ -294,17 +319,31 @@ class Speaker:
         """The digest of the wants that rows tell below: with the new ones at once, in the end without the old."""
         own = self._table.own
         count, surplus = own.due_count(DIGEST_LEVEL), own.surplus
-        if not surplus:
+        if not surplus and self._rest is None:
             self._precise_ns = now_ns
-        if surplus and (count <= SMALL_DIGEST or surplus >= count // MAX_SURPLUS or now_ns >= self._stale_ns()):
-            self._made = make_parts(own.take_all())
+        is_poor = count <= SMALL_DIGEST or surplus >= count // MAX_SURPLUS or now_ns >= self._stale_ns()
+        if self._rest is None and surplus and is_poor:
+            self._rest, self._anew = own.take_all(), []
             self._precise_ns = now_ns
-        else:
-            fresh = own.take_untold()
-            self._made = merge_digests(self._made, make_parts(fresh)) if fresh else self._made
-        if own.surplus and self.due_ns is None:
+        fresh = make_parts(own.take_untold(MADE_AT_ONCE))
+        self._made = merge_digests(self._made, fresh) if fresh else self._made
+        if self._rest is not None:
+            self._make_anew(self._rest, fresh)
+        if self._rest is not None or own.untold_keys(DIGEST_LEVEL):
+            self.due_ns = now_ns  # there is more
+        elif own.surplus and self.due_ns is None:
             self.due_ns = self._stale_ns()
         return self._made
+
+    def _make_anew(self, rest: list[bytes], fresh: list[DigestPart]) -> None:
+        """Some more of a digest that holds nothing that nobody wants; when it is whole, it takes the other's place."""
+        own = self._table.own
+        some, self._rest = rest[-MADE_AT_ONCE:], rest
+        del rest[-MADE_AT_ONCE:]
+        wants = [own.find(key) for key in some if own.is_due(key, DIGEST_LEVEL)]
+        self._anew = merge_digests(self._anew, make_parts([want for want in wants if want is not None]), fresh)
+        if not rest:
+            self._made, self._anew, self._rest = self._anew, [], None
 
     def _stale_ns(self) -> int:
         return self._precise_ns + MAX_STALE_NS
@@ -343,7 +382,7 @@ class Speakers:
         self._table = table
         self._intervals_ns = intervals_ns
         self._speaking: dict[int, Speaker] = {0: self._make(0)}
-        self._speaking[0].stir(now_ns)
+        self._speaking[0].stir_later(now_ns)
 
     def _make(self, level: int) -> Speaker:
         interval = self._intervals_ns[min(level, len(self._intervals_ns) - 1)]
@@ -403,9 +442,9 @@ class Speakers:
                 if level <= DIGEST_LEVEL:
                     self._table.own.close(level)
         for speaker in self._speaking.values():
-            speaker.stir(now_ns)
+            speaker.stir_later(now_ns)
 
-    def heard(self, before: Row | None, after: Row | None, now_ns: int) -> None:
+    def heard(self, before: Row | None, after: Row | None, now_ns: int, is_told_here: bool = False) -> None:
         """A row is news: of a sub-unit that the host speaks above, or of a unit that it speaks for itself."""
         row = after or before
         assert row is not None
@@ -414,22 +453,36 @@ class Speakers:
         if above is not None and above.unit == row.unit[:-1] and above.level <= DIGEST_LEVEL:
             above.heard(before, after, now_ns)
         own = self._speaking.get(level)
-        if own is not None and own.unit == row.unit:
+        if own is not None and own.unit == row.unit and not is_told_here:
             own.stir(now_ns)  # somebody else, or an earlier life, spoke for it: look whether it is true
 
-    def heard_digest(self, digest: Digest, now_ns: int) -> None:
+    def heard_digest(self, digest: Digest, now_ns: int, is_told_here: bool = False) -> None:
         level = self._map.levels - len(digest.unit)
         above = self._speaking.get(level + 1)
         if above is not None and above.unit == digest.unit[:-1]:
             above.heard_inner(now_ns)
         own = self._speaking.get(level)
-        if own is not None and own.unit == digest.unit:
+        if own is not None and own.unit == digest.unit and not is_told_here:
             own.heard_other(digest, now_ns)
 
-    def review(self, now_ns: int) -> list[Row | Digest]:
-        return [item for speaker in self._speaking.values() for item in speaker.review(now_ns)]
+    def review(self, level: int, now_ns: int) -> list[Row | Digest]:
+        """What has to be told now of the host's unit of this level, as much as one step has time for."""
+        speaker = self._speaking.get(level)
+        return [] if speaker is None or self._waits_for_more(level, now_ns) else speaker.review(now_ns)
+
+    def _waits_for_more(self, level: int, now_ns: int) -> bool:
+        """Whether a digest would be told again in a moment, because what it is made of is being told: for a second."""
+        due_ns = self._speaking[level].due_ns
+        return (
+            level >= DIGEST_LEVEL
+            and due_ns is not None
+            and now_ns < due_ns + SECOND_NS
+            and any(speaker.is_amid for below, speaker in self._speaking.items() if below < DIGEST_LEVEL)
+        )
 
     def next_wakeup(self) -> int | None:
+        if any(speaker.wants.is_busy for speaker in self._speaking.values()):
+            return 0
         due = (speaker.due_ns for speaker in self._speaking.values())
         return min((time for time in due if time is not None), default=None)
 

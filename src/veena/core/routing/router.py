@@ -21,7 +21,7 @@ lane was sent before on that connection, or everybody in the destination has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from veena.address import Address, Unit, identifiers
@@ -33,7 +33,7 @@ from veena.core.links.link import Link
 from veena.core.routing.duties import Duties
 from veena.core.routing.hold_back import Refusals
 from veena.core.routing.resending import Resending
-from veena.core.routing.runs import SentRuns
+from veena.core.routing.sent_runs import RunsByLink
 from veena.core.topology.network_map import NetworkMap
 from veena.core.topology.next_hops import Hops
 from veena.core.wire.control import Done, Refused, done_with_runs
@@ -106,8 +106,7 @@ class Router:
         #: What was sent and is not acknowledged: connection -> frame number -> flight and duties.
         self._sent: dict[int, dict[int, tuple[Flight, int]]] = {}
         #: The same of runs.
-        self._sent_runs: dict[int, SentRuns] = {}
-        self.duties.on_parted.append(self._parted)
+        self.sent_runs = RunsByLink(self.duties, self._sent)
         self.refusals = Refusals(network, links, fanout)
         self.resending = Resending()
         self._version = network.version
@@ -309,21 +308,6 @@ class Router:
         named = to_serve & self._own
         return not named or self._may_enter(named, now_ns)
 
-    def sent_run(self, connection: int, number: int, run: Run, duties: int) -> None:
-        """A run has gone over a connection, with this number as that of its first event."""
-        run.sent[connection] = (number, duties)
-        self._sent_runs.setdefault(connection, SentRuns()).add(number, run)
-
-    def _parted(self, run: Run) -> None:
-        """The copies of a run are known one by one from now on."""
-        assert run.flights is not None
-        for connection, (number, duties) in run.sent.items():
-            self._sent_runs[connection].remove(number)
-            self._sent.setdefault(connection, {}).update(
-                (number + at, (flight, duties)) for at, flight in enumerate(run.flights)
-            )
-        run.sent = {}
-
     def crossing(
         self, connection: int, flight: Flight, duties: int, served: int, now_ns: int, count: int = 1
     ) -> tuple[int, int]:
@@ -347,6 +331,34 @@ class Router:
                 self.records.note(frame, What.DROPPED, now_ns, units=self.units(duties), text=text)
             return 0, 0
         return duties, served >> shift << shift | far | 1 << (shift + self._map.own(link.level)[-1])
+
+    def left_behind_gates(
+        self, wanted: Sequence[int], ask: Callable[[int, list[int]], list[bool] | None], now_ns: int
+    ) -> list[int]:
+        """Of best-effort events published here, and the units that may want them: the same units, or 0 for an event of
+        which no copy leaves, since every gate on its way stops it. `ask` says of a connection, for events by number,
+        whether the unit beyond it wants them."""
+        if self.is_stale or self._map.version != self._version:
+            self.reroute(now_ns)
+        left = list(wanted)
+        for mask in dict.fromkeys(wanted):
+            groups, stuck = self.by_hop(mask)
+            if not mask or stuck:
+                continue
+            events = [at for at, each in enumerate(wanted) if each == mask]
+            for connection, duties in groups.items():
+                link = self._links[connection]
+                assert link.neighbour is not None
+                if link.level < 2 or duties != 1 << (link.level * self._fanout + link.neighbour[-1 - link.level]):
+                    events = []  # somebody else is served over this one
+                let_through = ask(connection, events) if events else None
+                events = (
+                    [] if let_through is None else [at for at, one in zip(events, let_through, strict=True) if not one]
+                )
+            for at in events:
+                left[at] = 0
+            self.statistics.stopped_at_gate += len(groups) * len(events)
+        return left
 
     def reroute(self, now_ns: int) -> None:
         """Where a hop changed, begin to send again over the new one, in order, before anything newer (rule 5)."""
@@ -411,8 +423,7 @@ class Router:
     def on_done(self, link: Link, frame: Done, now_ns: int) -> None:
         """The neighbour says that everything below it has these copies."""
         assert link.connection is not None
-        if link.connection in self._sent_runs:
-            self._runs_done(link.connection, frame, now_ns)
+        self.sent_runs.done(link.connection, frame, now_ns)
         sent = self._sent.get(link.connection, {})
         for first, last in frame.ranges if sent else ():
             numbers = range(first, last + 1) if last - first < len(sent) else [n for n in sent if first <= n <= last]
@@ -420,15 +431,6 @@ class Router:
                 if number in sent and (not frame.exceptions or frame.contains(number)):
                     flight, duties = sent.pop(number)
                     self.duties.complete(flight, duties, now_ns)
-
-    def _runs_done(self, connection: int, frame: Done, now_ns: int) -> None:
-        """The runs that an acknowledgement names; of one that it names in part, each event counts by itself."""
-        whole, partly = self._sent_runs[connection].done(frame)
-        for run in partly:
-            self.duties.part(run)
-        for run in whole:
-            _, duties = run.sent.pop(connection)
-            self.duties.complete_run(run, duties, now_ns)
 
     def run_delivered(self, run: Run, now_ns: int) -> None:
         """The same as `delivered` for a run."""
@@ -494,19 +496,11 @@ class Router:
 
     def closed(self, connection: int, now_ns: int) -> None:
         """A connection is over: what was sent over it is open again, what came over it is claimed no more."""
-        self._part_sent(connection, -1)
-        self._sent_runs.pop(connection, None)
+        self.sent_runs.part(connection, -1)
         self._sent.pop(connection, None)
         self.refusals.closed(connection)
         self.is_stale = True
         self.duties.void(connection)
-
-    def _part_sent(self, connection: int, duties: int) -> None:
-        """Part the runs that were sent over a connection for any of these units."""
-        sent = self._sent_runs.get(connection)
-        for run in sent.all() if sent is not None else ():
-            if run.sent[connection][1] & duties:
-                self.duties.part(run)
 
     # --- refusals ---
 
@@ -529,7 +523,7 @@ class Router:
         assert link.connection is not None
         mask = self.refusals.hold(link, frame.units)
         self._take_back_from(link.connection, mask)  # what waits must not go behind `Held`
-        self._part_sent(link.connection, mask)
+        self.sent_runs.part(link.connection, mask)
         sent = self._sent.get(link.connection, {})
         for number, (flight, duties) in list(sent.items()):
             if number >= frame.since and duties & mask:
@@ -587,9 +581,7 @@ class Router:
     def check(self) -> None:
         self.duties.check()
         self.resending.check()
-        for connection, runs in self._sent_runs.items():
-            assert connection in self._links or not len(runs)
-            runs.check(connection)
+        self.sent_runs.check(self._links)
         for connection, sent in self._sent.items():
             assert connection in self._links or not sent
             for _, duties in sent.values():

@@ -163,7 +163,7 @@ class RunWay:
         vectors = (crossing.to_bytes(size, "big"), served.to_bytes(size, "big"))
         number = self._links[connection].send(ReliableBurst(*vectors, run.count, bytes(run.burst.data)), now_ns)
         router.statistics.copies_out += run.count
-        router.sent_run(connection, number, run, crossing)
+        router.sent_runs.add(connection, number, run, crossing)
 
 
 def _is_run(burst: EventBurst) -> bool:

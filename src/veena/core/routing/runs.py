@@ -15,7 +15,6 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
 from veena.core.delivery.in_flight import LOG, Run
-from veena.core.wire.control import Done
 from veena.core.wire.event_id import EventKey
 
 #: The runs of one stamp in order of sequence: with publisher and incarnation they are found by the id of an event.
@@ -111,55 +110,3 @@ class Runs:
         for run in self._all:
             assert run.flights is None and run.open, "a run that is parted or done is forgotten"
             assert not run.done & ~run.taken, "what is done was taken"
-
-
-class SentRuns:
-    """The runs that were sent over one connection, by the numbers of their frames, ascending."""
-
-    def __init__(self) -> None:
-        self._numbers: list[int] = []
-        self._runs: list[Run] = []
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def all(self) -> list[Run]:
-        return list(self._runs)
-
-    def add(self, number: int, run: Run) -> None:
-        assert not self._numbers or number > self._numbers[-1], "numbers ascend"
-        self._numbers.append(number)
-        self._runs.append(run)
-
-    def remove(self, number: int) -> None:
-        at = bisect_left(self._numbers, number)
-        assert self._numbers[at] == number
-        del self._numbers[at], self._runs[at]
-
-    def done(self, frame: Done) -> tuple[list[Run], list[Run]]:
-        """The runs that an acknowledgement names, all events of them or only some. Those done wholly are taken out."""
-        whole: list[Run] = []
-        partly: dict[Run, None] = {}
-        for at, (first, last) in enumerate(frame.ranges):
-            begin = max(0, bisect_right(self._numbers, first) - 1)
-            end = bisect_right(self._numbers, last, begin)
-            vector = int.from_bytes(frame.exceptions[at], "little") if frame.exceptions else 0
-            left: list[int] = []
-            for place in range(begin, end):
-                number, run = self._numbers[place], self._runs[place]
-                beyond = number + run.count
-                is_missed = number >= first and vector >> (number - first) & ((1 << run.count) - 1)
-                if first <= number and beyond <= last + 1 and not is_missed:
-                    whole.append(run)
-                    continue
-                if beyond > first:
-                    partly[run] = None
-                left.append(place)
-            self._numbers[begin:end] = [self._numbers[place] for place in left]
-            self._runs[begin:end] = [self._runs[place] for place in left]
-        return whole, list(partly)
-
-    def check(self, connection: int) -> None:
-        assert self._numbers == sorted(self._numbers)
-        for number, run in zip(self._numbers, self._runs, strict=True):
-            assert run.sent[connection][0] == number, "a run knows what was sent of it"

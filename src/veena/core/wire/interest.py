@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
+from msgspec.msgpack import Encoder
 
 from veena.address import MAX_LEVELS
 from veena.core.wire.control import U32, U63, Frame, UnitPath
@@ -16,6 +17,12 @@ MAX_CONSTRAINT_BYTES = 20 * 1024
 MAX_ROWS = 256
 #: One part of a digest: the share of 16 units in the 128 KiB that a broker keeps (`digest`).
 MAX_DIGEST_BYTES = 8 * 1024
+#: Kinds of wants: integers to clients' ids.
+ALL_KINDS = (1 << 7) - 1
+#: Names that a part of a digest tells, and their characters; where there are more it tells none, which stands for any.
+MAX_DIGEST_NAMES = 64
+MAX_NAME_CHARACTERS = 1024
+DigestName = Annotated[str, Meta(min_length=1, max_length=255)]
 #: Digests in a frame.
 MAX_DIGESTS = 32
 #: The kind of a row that tells no want but a mark: who has it has everything that its speaker told before it. Its key
@@ -48,12 +55,24 @@ class Row(Struct, frozen=True, array_like=True, gc=False):
     scope: Scope
 
 
+_encode = Encoder().encode
+
+
 class DigestPart(Struct, frozen=True, array_like=True, gc=False):
     """The wants of one scope: hashes of required atoms, or a Bloom filter over them when they are many."""
 
     scope: Scope
     bloom: bool
     data: Annotated[bytes, Meta(max_length=MAX_DIGEST_BYTES)]
+    #: Kinds of wants that the atoms come from: bit k for kind k.
+    kinds: Annotated[int, Meta(ge=0, le=ALL_KINDS)] = ALL_KINDS
+    #: Names of the attributes and tags in the atoms, ascending; None for any.
+    names: Annotated[tuple[DigestName, ...], Meta(max_length=MAX_DIGEST_NAMES)] | None = None
+
+    @property
+    def signed(self) -> bytes:
+        """What a signature vouches for."""
+        return _encode((self.kinds, self.names)) + self.data
 
 
 class Digest(Struct, frozen=True, array_like=True, gc=False):

@@ -18,8 +18,10 @@ from veena.matching.condition.cover import FORMULAS_KEPT, MAX_TEXT
 from veena.matching.condition.cover import covers as formula_covers
 from veena.matching.condition.formula import Formula
 from veena.matching.condition.normal_form import normal_form
+from veena.matching.covering.form import Form
+from veena.matching.index.cover_form import form_of
 from veena.matching.index.engine import IndexedEngine
-from veena.matching.index.template import CONSTRAINT
+from veena.matching.index.template import CONSTRAINT, shared_templates
 
 #: The fixed header as constraints name it, and the event's header that holds it.
 _FIXED_HEADER = {"$domain_name": "domain_name", "$type_name": "type_name", "$event_name": "event_name"}
@@ -67,3 +69,8 @@ def covers(wide: Constraint, narrow: Constraint) -> bool:
 @lru_cache(maxsize=FORMULAS_KEPT)
 def _formula(text: str) -> Formula:
     return normal_form(parse_constraint(text))
+
+
+def cover_form(constraint: Constraint) -> Form:
+    """What of it is compared; raise InvalidConstraint."""
+    return form_of(check_constraint(constraint), shared_templates(CONSTRAINT))

@@ -18,8 +18,10 @@ from veena.matching.condition.cover import covers as formula_covers
 from veena.matching.condition.formula import Formula
 from veena.matching.condition.normal_form import normal_form
 from veena.matching.condition.selector_parser import parse_selector
+from veena.matching.covering.form import Form
+from veena.matching.index.cover_form import form_of
 from veena.matching.index.engine import IndexedEngine
-from veena.matching.index.template import SELECTOR
+from veena.matching.index.template import SELECTOR, shared_templates
 from veena.matching.simple.topic import check_topic
 
 #: Header fields that an event has among its headers, if at all.
@@ -79,3 +81,8 @@ def covers(wide: Constraint, narrow: Constraint) -> bool:
 @lru_cache(maxsize=FORMULAS_KEPT)
 def _formula(text: str) -> Formula:
     return normal_form(parse_selector(text))
+
+
+def cover_form(constraint: Constraint) -> Form:
+    """What of it is compared with others of its topic; raise InvalidConstraint."""
+    return form_of(check_selector(constraint)[1], shared_templates(SELECTOR))

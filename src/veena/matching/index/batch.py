@@ -48,6 +48,8 @@ class Batch:
         self._verdicts: dict[tuple[int, int], bool] = {}
         self._places: list[Places] = []
         self._owners: list[Owners] = []
+        #: The same of pairs that were found one by one.
+        self._few: tuple[list[int], list[int]] = ([], [])
 
     def matches(self, scope: Scope) -> tuple[Places, Owners]:
         """The place of an event and an owner that it satisfies, for every such pair; one may come several times where
@@ -56,6 +58,9 @@ class Batch:
         self._meet(scope, None, everything, "")
         for name in scope.access or ():
             self._meet_values(scope, name)
+        if self._few[0]:
+            self._places.append(np.array(self._few[0], dtype=np.int64))
+            self._owners.append(np.array(self._few[1], dtype=np.int32))
         if not self._places:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         return np.concatenate(self._places), np.concatenate(self._owners)
@@ -143,8 +148,9 @@ class Batch:
             self._index.steps += 1
         if not table.is_mixed and count > MANY_ROWS:
             at, where = self._by_event(segment, places)
-        elif count * len(places) <= FEW_CELLS:
-            at, where = self._loop(segment, places)
+        elif count * len(places) <= FEW_CELLS or not table.sides:
+            self._loop(segment, places)
+            return
         else:
             at, where = self._tables(segment, places)
         if not len(at):
@@ -166,25 +172,30 @@ class Batch:
             verdict = self._verdicts[number, place] = self._index.rests.judge(number, self._attributes[place])
         return verdict
 
-    def _loop(self, segment: Segment, places: list[int]) -> tuple[Places, Places]:
+    def _loop(self, segment: Segment, places: list[int]) -> None:
         """One by one."""
         table, page, start, count = segment.table, segment.page, segment.start, segment.count
-        bounds: list[list[float]] = page.bounds[:, start : start + count].tolist()
-        named = page.features[:, start : start + count].tolist() if table.is_mixed else None
-        slots: list[int] = []
-        found: list[int] = []
-        for slot in range(count):
-            features = table.features if named is None else [column[slot] for column in named]
+        where, owned = self._few
+        owners: list[int] = page.owners[start : start + count].tolist()
+        rests: list[int] = page.rests[start : start + count].tolist() if table.has_rest else []
+        if table.sides:
+            bounds: list[list[float]] = page.bounds[:, start : start + count].tolist()
+            named = page.features[:, start : start + count].tolist() if table.is_mixed else None
+        for slot, owner in enumerate(owners):
             passing = places
+            features: Sequence[int] = ()
+            if table.sides:
+                features = table.features if named is None else [column[slot] for column in named]
             for number, feature in enumerate(features):
                 low, high = bounds[2 * number][slot], bounds[2 * number + 1][slot]
                 lows, highs = self._values(feature)
                 passing = [place for place in passing if low <= lows[place] and high <= -highs[place]]
                 if not passing:
                     break
-            slots += [slot] * len(passing)
-            found += passing
-        return np.array(slots, dtype=np.int64), np.array(found, dtype=np.int64)
+            if rests:
+                passing = [place for place in passing if self._holds(rests[slot], place)]
+            where += passing
+            owned += [owner] * len(passing)
 
     def _by_event(self, segment: Segment, places: list[int]) -> tuple[Places, Places]:
         """Each event by itself, against the columns or the bits of a large segment."""
@@ -207,18 +218,27 @@ class Batch:
         rows = slice(segment.start, segment.start + segment.count)
         bounds = segment.page.bounds[:, rows]
         everything = np.array(places, dtype=np.int64)
-        if not segment.table.sides:
-            return np.repeat(np.arange(segment.count), len(places)), np.tile(everything, segment.count)
+        if not segment.table.is_mixed:
+            everything = self._possible(segment, bounds, everything)
         piece = max(1, CELLS // segment.count)
-        slots: list[Places] = []
-        found: list[Places] = []
-        for at in range(0, len(places), piece):
+        slots: list[Places] = [np.empty(0, dtype=np.int64)]
+        found: list[Places] = [np.empty(0, dtype=np.int64)]
+        for at in range(0, len(everything), piece):
             some = everything[at : at + piece]
             passed = self._mixed(segment, some) if segment.table.is_mixed else self._own(segment, bounds, some)
             hit, of = passed.nonzero()
             slots.append(hit)
             found.append(some[of])
         return np.concatenate(slots), np.concatenate(found)
+
+    def _possible(self, segment: Segment, bounds: Floats, some: Places) -> Places:
+        """The events whose values lie within the widest bound of every side: any others satisfy no row."""
+        for number, feature in enumerate(segment.table.features):
+            for side, values in enumerate(self._arrays_of(feature)):
+                some = some[values[some] >= bounds[2 * number + side].min()]
+                if not len(some):
+                    return some
+        return some
 
     def _own(self, segment: Segment, bounds: Floats, some: Places) -> NDArray[np.bool_]:
         passed: NDArray[np.bool_] | None = None

@@ -44,7 +44,7 @@ from veena.matching.index.profiles import SHARED, Profiles
 from veena.matching.index.residual import Origin
 from veena.matching.index.segments import SHORTEST_PIECE, Segment
 from veena.matching.index.snapshot import read_index, write_index
-from veena.matching.index.template import Language, Templates
+from veena.matching.index.template import Language, shared_templates
 
 SNAPSHOT_VERSION = 1
 
@@ -143,7 +143,7 @@ class IndexedEngine(Engine):
     header_mark: ClassVar[str]
 
     def __init__(self) -> None:
-        self._templates = Templates(self.language)
+        self._templates = shared_templates(self.language)
         self._index = Index(self._recall)
         self._profiles = Profiles()
         self._topics: dict[str, Topic] = {}

@@ -166,11 +166,13 @@ class Profiles:
             more = np.fromiter((each for crowd in crowds for each in crowd), dtype=np.int64, count=sum(sizes))
             places = np.concatenate((places[~shared], np.repeat(places[shared], sizes)))
             ids = np.concatenate((ids[~shared], more))
-        # NumPy sorts short numbers by their digits, and Python a short list sooner than NumPy all pairs.
-        order = np.argsort(places.astype(np.uint16) if count < 1 << 16 else places, kind="stable")
+        order = np.argsort(ids)
+        places = places[order]
+        # By place, and in one place as they are: NumPy sorts short numbers by their digits.
+        order = order[np.argsort(places.astype(np.uint16) if count < 1 << 16 else places, kind="stable")]
         listed = ids[order].tolist()
         ends = np.cumsum(np.bincount(places, minlength=count)).tolist()
-        return [sorted(listed[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        return [listed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def vector(self, owner: int) -> int:
         """The destinations of an owner."""

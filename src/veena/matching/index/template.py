@@ -41,6 +41,10 @@ from veena.matching.index.rows import Row, rows_of
 #: only pushes the oldest out.
 MAX_TEMPLATES: Final = 4096
 
+#: Texts whose rows are remembered, and the longest of these.
+RECENT: Final = 256
+SHORT: Final = 1024
+
 _TEXT_MARK: Final = "\0t"
 _NUMBER_MARK: Final = "\0n"
 
@@ -130,9 +134,21 @@ class Templates:
         self._capacity = capacity
         #: A plain dict would walk over all that it ever lost to find its oldest.
         self._known: OrderedDict[str, Template] = OrderedDict()
+        #: The rows of the texts that were read last: whoever checks, stores and compares one reads it once.
+        self._recent: dict[str, list[Row]] = {}
 
     def rows(self, text: str) -> list[Row]:
-        """What an index stores for the text; raises what the language's parser raises."""
+        """What an index stores for the text, not to be changed; raises what the language's parser raises."""
+        rows = self._recent.get(text)
+        if rows is None:
+            rows = self._rows(text)
+            if len(self._recent) >= RECENT:
+                self._recent.clear()
+            if len(text) <= SHORT:
+                self._recent[text] = rows
+        return rows
+
+    def _rows(self, text: str) -> list[Row]:
         known, constants = self._lookup(text)
         try:
             rows = known.rows(constants)
@@ -158,3 +174,14 @@ class Templates:
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+_shared: dict[str, Templates] = {}
+
+
+def shared_templates(language: Language) -> Templates:
+    """The templates of all engines of this language in the process: what one has read the others know."""
+    found = _shared.get(language.name)
+    if found is None:
+        found = _shared[language.name] = Templates(language)
+    return found

@@ -34,6 +34,7 @@ from veena.matching.base.engine import (
     spread,
     uncollected,
 )
+from veena.matching.covering.form import THERE, VALUE, Form, plain
 from veena.matching.tags.pairs import ANY, PairNumbers, parse_constraint
 from veena.matching.tags.profile_graph import Chain, Entry, ProfileGraph
 from veena.matching.tags.sets import Shape, ShapeKey, TagSets, Values
@@ -302,3 +303,9 @@ def _pairs(constraint: Constraint) -> dict[str, str]:
 def _read(text: str) -> dict[str, str]:
     """Read once, though compared with hundreds of others; never changed."""
     return parse_constraint(text)
+
+
+def cover_form(constraint: Constraint) -> Form:
+    """What of it is compared: a test for each tag that it names."""
+    pairs = parse_constraint(constraint)
+    return plain([(tag, THERE, None) if value == ANY else (tag, VALUE, value) for tag, value in pairs.items()])

@@ -11,6 +11,7 @@ The invariant: True is never wrong. Rejected: exact containment; with `//` and `
 
 from __future__ import annotations
 
+from veena.matching.covering.form import Feature, Rich
 from veena.matching.xpath.number import number_of
 from veena.matching.xpath.shape import RANGES, PathStep, Probe
 
@@ -149,3 +150,50 @@ def _passes(number: float, operator: str, constant: float) -> bool:
     if operator[0] == ">":
         return number >= constant if operator.endswith("=") else number > constant
     return number <= constant if operator.endswith("=") else number < constant
+
+
+# --- what is compared at all ---
+
+
+def form_of_places(places: list[Place], evaluated: Feature | None) -> Rich:
+    """The features of an XPath: element names, tests for a value, and what is compared at the same place only.
+
+    `evaluated` is what libxml2 is asked first: others are compared only where it is the same."""
+    same = () if evaluated is None else (("evaluated", *evaluated),)
+    return Rich((*_offered(places[0]), *same), tuple([_required(place) + same for place in places]))
+
+
+def _offered(place: Place) -> tuple[Feature, ...]:
+    path, probes, constants = place
+    found: dict[Feature, None] = {("element", name): None for _, name in path}
+    for probe, constant in zip(probes, constants, strict=True):
+        if _is_fixed(probe):
+            found["fixed", probe.steps, probe.reduction, probe.negated] = None
+            continue
+        found.update((("element", name), None) for _, name in probe.steps)
+        found["leaf", probe.leaf] = None
+        if probe.operator in ("='", "=#"):
+            found["value", probe.leaf, constant] = None
+            number = number_of(constant) if isinstance(constant, str) else constant
+            found["value", probe.leaf, number] = None
+    return tuple(found)
+
+
+def _required(place: Place) -> tuple[Feature, ...]:
+    path, probes, constants = place
+    found: list[Feature] = [("element", name) for _, name in path if not name.endswith("*")]
+    for probe, constant in zip(probes, constants, strict=True):
+        if _is_fixed(probe):
+            found.append(("fixed", probe.steps, probe.reduction, probe.negated))
+            continue
+        found += [("element", name) for _, name in probe.steps if not name.endswith("*")]
+        if probe.operator in ("='", "=#"):
+            found.append(("value", probe.leaf, constant))
+        elif probe.leaf.startswith("@") and probe.leaf != "@*":
+            found.append(("leaf", probe.leaf))
+    return tuple(found)
+
+
+def _is_fixed(probe: Probe) -> bool:
+    """Whether a test cannot be moved."""
+    return probe.negated or probe.reduction != "each"

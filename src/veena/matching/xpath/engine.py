@@ -45,8 +45,9 @@ from veena.matching.base.engine import (
     uncollected,
 )
 from veena.matching.base.work import EVENT_WORK, TOO_MUCH, Meter, OverBudget, unlimited
+from veena.matching.covering.form import Form, Rich
 from veena.matching.xpath.comparison import Query
-from veena.matching.xpath.cover import covers_shapes
+from veena.matching.xpath.cover import covers_shapes, form_of_places
 from veena.matching.xpath.document import document_size, parse_document
 from veena.matching.xpath.explain import explain_xpath
 from veena.matching.xpath.groups import Anchor
@@ -59,7 +60,7 @@ from veena.matching.xpath.template import Bound, Namespaces, Template, bind_text
 from veena.matching.xpath.walk import Walk
 
 SNAPSHOT_VERSION = 3
-#: Texts that are remembered as read for comparing: twice as many as one is compared with.
+#: Texts that are remembered as read for comparing: several times as many as one is compared with.
 TEXTS_KEPT = 512
 #: Characters of XML that are searched for a name in the time of one node.
 SEARCHED_A_NODE = 8
@@ -107,6 +108,16 @@ def compile_xpath(text: str, namespaces: Mapping[str, str] | None = None) -> Com
     return CompiledXPath(text, namespaces or {})
 
 
+def cover_form(constraint: Constraint) -> Form:
+    """The features of an XPath by which others that cover it, or that it covers, are found."""
+    text, namespaces = read_constraint(constraint)
+    bound, tokens = _bound(text, namespaces)
+    if bound.places is None:
+        same = ("text", tuple(tokens), namespaces)
+        return Rich((same,), ((same,),))
+    return form_of_places(bound.places, bound.evaluated)
+
+
 def covers(wide: Constraint, narrow: Constraint) -> bool:
     """Whether every document that satisfies `narrow` surely satisfies `wide`; False when in doubt."""
     (wide_text, wide_names), (narrow_text, narrow_names) = read_constraint(wide), read_constraint(narrow)
@@ -120,8 +131,16 @@ def covers(wide: Constraint, narrow: Constraint) -> bool:
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def _bound(text: str, namespaces: Namespaces) -> tuple[Bound, list[str]]:
-    """Read once, though compared with hundreds of others; never changed."""
-    return bind_text(text, namespaces, {}), tokenise(text)
+    """Read once, though compared with many others; never changed."""
+    bound = bind_text(text, namespaces, _templates)
+    if len(_templates) >= TEXTS_KEPT:
+        _templates.clear()
+    _templates[bound.key] = bound.template
+    return bound, tokenise(text)
+
+
+#: Templates of texts that were compared; engines keep their own.
+_templates: dict[tuple[str, Namespaces], Template] = {}
 
 
 class XPathEngine(Engine):

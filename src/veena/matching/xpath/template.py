@@ -130,6 +130,16 @@ def bind_text(text: str, namespaces: Namespaces, templates: dict[tuple[str, Name
     return Bound(key, template, places, (" ".join(expression), namespaces), searches(expression))
 
 
+def required_name(constraint: Constraint) -> str:
+    """The name, as lxml spells it, of an element without which an XPath is false; empty where none is known, or where
+    the text is no XPath."""
+    text, namespaces = read_constraint(constraint)
+    try:
+        return required_element(parse(text), dict(namespaces))
+    except (InvalidConstraint, KeyError):
+        return ""
+
+
 def read_constraint(constraint: Constraint) -> tuple[str, Namespaces]:
     """The text and the sorted namespaces of a constraint as `subscribe` takes it."""
     if isinstance(constraint, str):

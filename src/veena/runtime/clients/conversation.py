@@ -54,7 +54,7 @@ from veena.runtime.access.log_ins import LogIns, proven_by
 from veena.runtime.access.rights import Rights
 from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.gives import Gives, Tables
-from veena.runtime.clients.pace import Pace
+from veena.runtime.clients.pace import Pace, Turns
 from veena.runtime.clients.reading import Reading
 from veena.runtime.clients.staging import Incoming, Staging, payer
 from veena.runtime.clients.subscription_table import Subscribed
@@ -96,6 +96,7 @@ class House(Protocol):
     everybody: dict[int, Conversation]
     by_principal: dict[str, int]
     rates: UserRates
+    turns: Turns
     elsewhere: tuple[str, ...] | None
     reports: dict[str, Callable[[], bytes]]
     label_of: Callable[[Unit], str | None]
@@ -591,4 +592,8 @@ class Conversation:
             if rate:
                 self.house.log.noise("a user is slowed down", level=logging.INFO, client=self.name, rate=rate)
             self._hold("rate")
-            asyncio.get_running_loop().call_later(wait, self._release, "rate")
+            loop = asyncio.get_running_loop()
+            if wait:
+                loop.call_later(wait, self._release, "rate")
+            else:
+                self.house.turns.ask(lambda: self._release("rate"), loop.call_soon)

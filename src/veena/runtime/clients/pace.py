@@ -2,15 +2,17 @@
 
 What a frame costs its broker differs by orders of magnitude, so each kind has a weight; the user's rate
 (`control_per_second` of `access.limits`) is in these units. A read may bring thousands of control frames. Of one read a
-conversation deals with `TURN` units in a turn of the event loop, and with no more than its user's rate allows; the rest
-waits, in its order, and nothing more is read meanwhile. So what one client sends holds up nobody else.
+conversation deals with `TURN` units at once, and with no more than its user's rate allows; the rest waits, in its
+order, and nothing more is read meanwhile. Those that wait go on one after the other (`Turns`): in a turn of the event
+loop for `TURNS_S` together, however many they are. So what some clients send holds up nobody else.
 
 Rejected: refusing what is too fast. A client that floods by mistake would lose subscriptions that it believes it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.client import (
@@ -26,8 +28,10 @@ from veena.core.wire.control import Frame
 from veena.core.wire.event import RELIABLE
 from veena.runtime.access.limits import Rates
 
-#: Units of control work in one turn of the loop: 32 subscriptions, some milliseconds.
-TURN = 320
+#: Units of control work that are dealt with at once: 4 subscriptions, about a millisecond.
+TURN = 40
+#: How long all those that wait go on in one turn of the loop.
+TURNS_S = 0.001
 #: Events in one turn of the loop. A reliable one is written, routed and delivered by itself; of best effort so many are
 #: dealt with at the price of one.
 TURN_EVENTS = 384
@@ -64,6 +68,34 @@ def weight(frame: Frame) -> int:
     if isinstance(frame, AskAdvertise):
         return WEIGHTS[AskAdvertise] + (len(frame.properties) + len(frame.xml)) // LENGTH_A_UNIT
     return WEIGHTS.get(type(frame), OTHERWISE)
+
+
+class Turns:
+    """Who waits for its turn, of all conversations of a broker: each goes on once before any goes on again."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_called = False
+
+    def ask(self, go_on: Callable[[], None], soon: Callable[[Callable[[], None]], object]) -> None:
+        """Call `go_on` when it is its turn; `soon` calls something in the next turn of the loop."""
+        self._waiting.append(go_on)
+        if not self._is_called:
+            self._is_called = True
+            soon(lambda: self._run(soon))
+
+    def _run(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        until = self._clock() + TURNS_S
+        try:
+            for _ in range(len(self._waiting)):  # who asks again meanwhile goes on in the next turn of the loop
+                self._waiting.popleft()()
+                if self._clock() >= until:
+                    break
+        finally:
+            self._is_called = bool(self._waiting)
+            if self._is_called:
+                soon(lambda: self._run(soon))
 
 
 class Pace:

@@ -85,6 +85,7 @@ from veena.runtime.access.users import Principal, Users
 from veena.runtime.clients.conversation import Conversation
 from veena.runtime.clients.explain import TELLS
 from veena.runtime.clients.gives import Gives, Tables
+from veena.runtime.clients.pace import Turns
 from veena.runtime.clients.requests import REQUESTS, answer_frames
 from veena.runtime.clients.revocation import why_over, why_unreadable
 from veena.runtime.clients.staging import Staging
@@ -175,7 +176,7 @@ class Conversations:
         self.everybody: dict[int, Conversation] = {}
         #: Sessions by the name of who was let in.
         self.by_principal: dict[str, int] = {}
-        self.rates = UserRates()
+        self.rates, self.turns = UserRates(), Turns(clock)
         #: Where clients are sent instead, while this broker is being emptied.
         self.elsewhere: tuple[str, ...] | None = None
         #: What this broker says of itself when asked, as JSON; and the names of units, where there is a network file.

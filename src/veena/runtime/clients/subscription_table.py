@@ -45,7 +45,7 @@ class Subscribed:
 
     def numbers(self) -> list[int]:
         """Those that there are."""
-        return [number for number, code in enumerate(self._codes) if code] + list(self._others)
+        return [number for number, code in enumerate(bytes(self._codes)) if code] + list(self._others)
 
     @property
     def durable(self) -> int:

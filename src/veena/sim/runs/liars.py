@@ -114,7 +114,7 @@ def _false_digests(world: World, broker: Broker) -> Iterator[str]:
         if not ring.has_signed(signer, statement):
             yield f"{what} that {format_address(signer)} has not signed"
         for part, hashes in zip(digest.parts, proof.foldings, strict=True):
-            if folding_hash(part.data) not in hashes:
+            if folding_hash(part.signed) not in hashes:
                 yield f"{what} that is no folding of what was signed"
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 #: What identifies a row of `events` (`tables`).
 KEY: Final = ("broker", "offset")
+#: Events that engines are asked about at once.
+EVENTS_AT_ONCE: Final = 256
 #: A worker hands its pairs on when it has so many: 8 MB, however many profiles one event satisfies.
 PAIRS_MAX: Final = 1 << 20
 _FOUND: Final = "__veena_found"
@@ -191,11 +194,9 @@ class Judge:
         first = 0
         found: list[int] = []
         counts: list[int] = []
-        for event in events_of(batch, self.form, self.key):
-            before = len(found)
-            if event is not None:
-                found += engines[0].match(event) if len(engines) == 1 else _merged(engines, event)
-            counts.append(len(found) - before)
+        for matched in found_by(engines, events_of(batch, self.form, self.key)):
+            found += matched
+            counts.append(len(matched))
             if len(found) >= PAIRS_MAX:
                 yield self._listed(batch.slice(first, len(counts)), held.ids[found], counts)
                 first += len(counts)
@@ -213,13 +214,7 @@ class Judge:
     def _masks(self, batch: pa.RecordBatch, engines: tuple[Engine, ...]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        masks: list[int] = []
-        for event in events_of(batch, self.form, self.key):
-            mask = 0
-            if event is not None:
-                for engine in engines:
-                    mask |= engine.destinations(event)
-            masks.append(mask)
+        masks = list(masks_by(engines, events_of(batch, self.form, self.key)))
         if self.wanted == "mask":
             yield self._with(batch, pa.array(masks, pa.int64()))
         else:
@@ -232,10 +227,25 @@ class Judge:
         return pa.RecordBatch.from_arrays([*columns, found], names=[*self.kept, _FOUND])
 
 
-def _merged(engines: tuple[Engine, ...], event: Event) -> list[int]:
-    """What all of them find, ascending."""
-    found: list[int] = []
-    for engine in engines:
-        found += engine.match(event)
-    found.sort()
-    return found
+def found_by(engines: Sequence[Engine], events: Iterator[Event | None]) -> Iterator[list[int]]:
+    """For each event the ids that all of the engines find, ascending; none for a row that is no event."""
+    while some := list(islice(events, EVENTS_AT_ONCE)):
+        answers = [iter(engine.match_batch([event for event in some if event is not None])) for engine in engines]
+        for event in some:
+            if event is None:
+                yield []
+            elif len(answers) == 1:
+                yield next(answers[0])
+            else:
+                yield sorted(profile for answer in answers for profile in next(answer))
+
+
+def masks_by(engines: Sequence[Engine], events: Iterator[Event | None]) -> Iterator[int]:
+    """The same for destinations."""
+    while some := list(islice(events, EVENTS_AT_ONCE)):
+        masks = iter([0] * len(some))
+        for engine in engines:
+            answer = engine.destinations_batch([event for event in some if event is not None])
+            masks = iter([one | other for one, other in zip(masks, answer, strict=False)])
+        for event in some:
+            yield 0 if event is None else next(masks)
