@@ -1,7 +1,7 @@
 """Batches of reliable events in a ring whose links fail all the time: nothing is lost, and planted bugs are found.
 
-`tests/core/routing/test_run_router.py` has each of these bugs by itself; the ring of `test_runs.py` draws a few batches
-in each of its runs, these here many. No run has shown yet that exceptions of ranges are ignored: that has a test there.
+`tests/core/routing/test_run_router.py` has each of these bugs by itself; runs with all faults draw a few
+batches, these here have many. No run has shown yet that exceptions of ranges are ignored: that has a test there.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def draw(chance: Random, faults: str, brokers: int, events: int | None = None) -
     if faults not in FAULTS:
         raise ConfigError("--faults", faults, "is no kind of fault", f"use one of {', '.join(FAULTS)}")
     clocks = fork(fork(chance)).randint(1, MOST_CLOCKS) if faults == "all" else 0
-    batches = fork(fork(fork(chance))).randint(0, MOST_BATCHES)
+    batches = fork(fork(fork(chance))).randint(0, MOST_BATCHES) if faults == "all" else 0
     drawn_events = chance.choice((50, 150, 300))
     durables = chance.randint(0, MAX_DURABLES)
     options = Options(
