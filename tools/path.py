@@ -5,8 +5,8 @@
 Three core brokers 1 - 2 - 3 stand in a line in one cluster, on the simulator's virtual clock; client `pub` is at 1,
 client `sub` at 3. Two ways are followed:
 
-- subscription: `sub` asks for the topic `quotes`, until the interest map of 1 knows that 3 wants it. Four broker steps:
-  the subscription at 3, the tick at 3 that announces it, its arrival at 2 and at 1;
+- subscription: `sub` asks for the topic `quotes`, until the interest map of 1 knows that 3 wants it. Three broker
+  steps: the subscription at 3, which announces it at once, and its arrival at 2 and at 1;
 - data: `pub` publishes one reliable event, in a burst of one, until 3 hands it over. Four broker steps: the burst at 1,
   the answer of 1's disk, the arrival at 2 and at 3;
 - acknowledgements: what comes back. Three broker steps: the answer of 3's disk, the arrival at 2 and at 1.
@@ -237,7 +237,7 @@ def ways() -> dict[str, Part]:
     """Every way with its size."""
     line = Line()
     first, middle, last = line.first, line.middle, line.last
-    announced = [(last, Subscribe, None), (last, None, Interest), (middle, Interest, None), (first, Interest, None)]
+    announced = [(last, Subscribe, Interest), (middle, Interest, None), (first, Interest, None)]
     subscription = chosen(line.subscribe(), announced)
     interest = line.world.broker(first).profiles.interest
     if not interest.destinations(Event(topic=TOPIC), first, line.world.now_ns) & interest.bit(last):

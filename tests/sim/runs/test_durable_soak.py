@@ -129,7 +129,7 @@ def test_a_cursor_that_is_believed_too_soon_is_caught() -> None:
 
 
 def test_a_home_that_does_not_know_what_it_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veena.core.durable.registry.remember", nothing)
+    monkeypatch.setattr("veena.core.durable.intake.remember", nothing)
     monkeypatch.setattr("veena.core.durable.redelivery.Handing._was_had", lambda *given: False)
     reports = judged(Broker, "all", (3, 9, 24))
     assert any(report.duplicates or report.broken for report in reports)
