@@ -210,7 +210,9 @@ class Acknowledgements:
                 if waiting:
                     self._move_floor(level, *self._floor(level, now_ns))
         if self._fresh and 0 not in self._stirred:
-            self._judge(0, self._take_fresh(MAX_JUDGED), self._floor(0, now_ns), now_ns)
+            self._move_floor(0, *self._floor(0, now_ns))
+        if self._fresh and 0 not in self._stirred:
+            self._judge(0, self._take_fresh(MAX_JUDGED), self._floors[0], now_ns)
         if self._stirred:
             for level, waiting in enumerate(self._waiting):  # upwards: who rises is judged at the next level too
                 if level in self._stirred and waiting:
