@@ -18,7 +18,7 @@ from veena.services.trading.federation import Central
 from veena.services.trading.messages import Question
 from veena.services.trading.registry import Registry, network_of
 from veena.services.trading.resolver import Found, Resolver
-from veena.services.trading.service_types import APPLICATION, PropertyType, ServiceType, ServiceTypes
+from veena.services.trading.service_types import APPLICATION, TRADER, PropertyType, ServiceType, ServiceTypes
 from veena.services.trading.trader import Trader
 
 PATIENCE_S = 20.0
@@ -190,6 +190,26 @@ async def ask_nonsense(client: Client, network: int) -> None:
     answer = await client.request(timeout=PATIENCE_S, **content)
     with pytest.raises(Refused, match="a question of"):
         read_reply(answer, Question("q", APPLICATION, ""))
+
+
+def test_two_domains_that_take_a_name_at_once_do_not_both_have_it(net: veena.testing.Network) -> None:
+    """TRD-06: each has looked before the other was known. The one that is refused leaves nothing behind."""
+
+    async def main() -> None:
+        named = Question("n", TRADER, "domain == 'both'")
+        async with connect(net.url("paris.2")) as paris, connect(net.url("rome.1")) as rome:
+            traders = Trader(paris, "both"), Trader(rome, "both")
+            ends = await asyncio.gather(*(trader.start() for trader in traders), return_exceptions=True)
+            refused = [end for end in ends if isinstance(end, Refused)]
+            assert refused and all("choose another name" in str(end) for end in refused), ends
+            assert len(refused) + ends.count(None) == 2, ends
+            for trader, end in zip(traders, ends, strict=True):
+                if end is None:
+                    await trader.stop()
+            for client in (paris, rome):
+                await until(lambda: Central(client).find(named), lambda found: not found.offers)  # noqa: B023
+
+    asyncio.run(main())
 
 
 def test_of_several_instances_any_may_be_lost(net: veena.testing.Network) -> None:

@@ -2,7 +2,9 @@
 
 A question is a request, a structured event of type `Messaging` and name `resolve` whose domain is the one that is
 asked, by its name or its network number; what it asks for stands in the body as msgpack, and the constraint as a
-property for who watches. Answers go straight to the asker. Whatever comes in is checked against the bounds here.
+property for who watches. Whoever is about to take a domain's name asks `claim-name`, and a trader of another network
+that has it answers with the number of that network. Answers go straight to the asker. Whatever comes in is checked
+against the bounds here.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from msgspec import Meta, Struct
 from veena.client import Client
 from veena.client.arguments import Content
 from veena.core.wire.header import explain
-from veena.errors import InvalidConstraint, InvalidEvent, Refused
+from veena.errors import AccessDenied, InvalidConstraint, InvalidEvent, Refused, Unanswered
 from veena.event import Event
 from veena.services.structured import DOMAIN, NAME, TYPE
 from veena.services.trading.offers import MAX_OFFER_BYTES, Found, Offer
+from veena.services.trading.service_types import NETWORK
 
 MESSAGING: Final = "Messaging"
 RESOLVE: Final = "resolve"
+#: Asks traders of a name that are in other networks than the asker.
+CLAIM: Final = "claim-name"
 #: Offers in one answer unless told, and at most: a page for people, and what stays far below an event's limit.
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -101,6 +106,16 @@ async def ask(client: Client, to: str, question: Question) -> Found:
     content = content_of(to, RESOLVE, properties, _encoder.encode(question))
     answer = await client.request(timeout=question.deadline_ms / 1000, **content)
     return read_reply(answer, question)
+
+
+async def claim(client: Client, name: str, network: int, timeout: float) -> int | None:
+    """The network of another domain whose trader has this name; None when none says so, or it may not be asked."""
+    try:
+        answer = await client.request(timeout=timeout, **content_of(name, CLAIM, {NETWORK: network}, b""))
+    except (Unanswered, AccessDenied):
+        return None
+    other = answer.properties.get(NETWORK)
+    return other if isinstance(other, int) and other != network else None
 
 
 def read_question(event: Event) -> Question:

@@ -27,12 +27,21 @@ from msgspec.structs import replace
 from veena.client import Client, Subscription
 from veena.errors import InvalidEvent, Refused, VeenaError
 from veena.event import Event
-from veena.services.structured import check_name
+from veena.services.structured import NAME, check_name
 from veena.services.trading.federation import BackEnd, Central, Federation, ask_mesh
-from veena.services.trading.messages import MESSAGING, RESOLVE, Question, encode_error, encode_found, read_question
+from veena.services.trading.messages import (
+    CLAIM,
+    MESSAGING,
+    RESOLVE,
+    Question,
+    claim,
+    encode_error,
+    encode_found,
+    read_question,
+)
 from veena.services.trading.offers import Found
 from veena.services.trading.registry import Registry, network_of
-from veena.services.trading.service_types import TRADER, ServiceTypes
+from veena.services.trading.service_types import NETWORK, TRADER, ServiceTypes
 from veena.services.wording import quoted
 
 #: Questions that are being answered at once; more are told to ask again.
@@ -97,11 +106,26 @@ class Trader:
         self._asked = self._repeated = self._refused = 0
 
     async def start(self) -> None:
-        """Answer questions from now on; raise Refused where another domain has this name already."""
+        """Answer questions from now on; raise Refused where another domain has this name already.
+
+        An offer takes a moment to be known, so traders of the name are asked too. It looks twice: before it says
+        anything, and when all brokers know that it takes questions. Of two that start at once at least one is refused.
+        """
         await self._check_name()
+        try:
+            await self._stand()
+            await self._check_name()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _stand(self) -> None:
+        """Take questions, and offer that."""
+        name = quoted(self.name)
         self._questions = await self._client.subscribe(
-            constraint=f"$type_name == '{MESSAGING}' and $event_name == '{RESOLVE}' and "
-            f"$domain_name in ({quoted(self.name)}, '{self.network}')",
+            constraint=f"$type_name == '{MESSAGING}' and ($event_name == '{RESOLVE}' and "
+            f"$domain_name in ({name}, '{self.network}') or "
+            f"$event_name == '{CLAIM}' and $domain_name == {name} and network != {self.network})",
             on_event=self._on_question,
         )
         await self._registry.export(TRADER, f"trader-{self.name}"[:255], {"domain": self.name})
@@ -110,10 +134,11 @@ class Trader:
         """Two domains of one name would answer for each other."""
         others = f"domain == {quoted(self.name)} and network != {self.network}"
         found = await ask_mesh(self._client, Question("name", TRADER, others), "system", CHECK_S)
-        if found.offers:
+        other = found.offers[0].network if found.offers else await claim(self._client, self.name, self.network, CHECK_S)
+        if other is not None:
             raise Refused(
-                f"domain {self.name!r}: a trader of network {found.offers[0].network} has this name already, and this "
-                f"one is in network {self.network}: choose another name"
+                f"domain {self.name!r}: a trader of network {other} has this name already, and this one is in network "
+                f"{self.network}: choose another name"
             )
 
     async def stop(self) -> None:
@@ -138,15 +163,22 @@ class Trader:
         await self.stop()
 
     def _on_question(self, event: Event) -> None:
-        self._asked += 1
+        is_claim = event.headers.get(NAME) == CLAIM
+        self._asked += not is_claim
         if (
             len(self._open) > 2 * MAX_OPEN
         ):  # so many that not even all refusals can be said: askers do not wait for ever
             self._refused += 1
             return
-        task = asyncio.get_running_loop().create_task(self._answer(event))
+        task = asyncio.get_running_loop().create_task(self._answer_claim(event) if is_claim else self._answer(event))
         self._open.add(task)
         task.add_done_callback(self._open.discard)
+
+    async def _answer_claim(self, event: Event) -> None:
+        try:
+            await self._client.reply(event, properties={NETWORK: self.network})
+        except VeenaError as error:
+            logger.info("trader %s could not say that it has its name: %s", self.name, error)
 
     async def _answer(self, event: Event) -> None:
         try:
