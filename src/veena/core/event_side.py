@@ -38,7 +38,8 @@ from veena.core.interest.digest import Outlined
 from veena.core.interest.service import Profiles
 from veena.core.links.link import Link
 from veena.core.publishing.batch_release import Releases
-from veena.core.publishing.log import Origin, OriginStatistics
+from veena.core.publishing.log import Origin
+from veena.core.publishing.pending import OriginStatistics
 from veena.core.publishing.publishers import Publishers
 from veena.core.publishing.replica_holder import KeptCopies
 from veena.core.publishing.replica_sender import Copies, CopyStatistics

@@ -13,7 +13,7 @@ from veena.core.discovery.service import DiscoveryStatistics
 from veena.core.durable.statistics import DurableStatistics
 from veena.core.interest.service import ProfileStatistics
 from veena.core.links.link import LinkStatistics
-from veena.core.publishing.log import OriginStatistics
+from veena.core.publishing.pending import OriginStatistics
 from veena.core.publishing.replica_sender import CopyStatistics
 from veena.core.routing.router import RouterStatistics
 from veena.core.sessions.quench import QuenchStatistics

@@ -253,7 +253,25 @@ def test_a_crash_before_the_disk_has_it_leaves_nothing_and_one_after_it_everythi
     down = burst_peer(again, 2)
     effects = [*down.greeted, *again.run(0, SECOND_NS)]
     effects += again.read_back(effects)
-    assert sequences(effects, 2) == [1, 2, 3, 4]
+    assert [sequences_in(each) for each in bursts(effects, 2)] == [[1, 2, 3, 4]] and not sequences(effects, 2)
+
+
+def test_what_is_read_back_goes_together_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What found no room on its way is alike when there is room: read by read it goes as bursts, in order."""
+    monkeypatch.setattr("veena.core.publishing.log.WINDOW", 8)
+    host, down, incarnation = origin()
+    for first in (1, 11, 21):
+        published(host, incarnation, first, first + 9)
+    effects = host.sync()
+    assert [sequences_in(each) for each in bursts(effects, 2)] == [list(range(1, 11))]
+    number = number_of(effects, 2)
+    effects = down.say(Done(((number, number + 9),)))
+    effects = host.read_back(effects)
+    assert [n for each in bursts(effects, 2) for n in sequences_in(each)] == list(range(11, 31))
+    assert not sequences(effects, 2) and all(ZERO * 2 in each.events for each in bursts(effects, 2))
+    down.say(Done(((number + 10, number + 29),)))
+    host.sync()
+    assert host.events.origin.statistics().open == 0 and host.events.origin.statistics().parked == 0
 
 
 # --- from a peer that errs ---

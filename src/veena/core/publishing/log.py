@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 from veena.address import Address, Unit, identifiers
@@ -30,11 +30,12 @@ from veena.core.interest.interest_map import InterestMap
 from veena.core.publishing.backpressure import Pressure
 from veena.core.publishing.cursors import MARK_NS, Cursors, LogAges, Way
 from veena.core.publishing.dead_letters import dead_letter
-from veena.core.publishing.pending import Pending, UnderWay
+from veena.core.publishing.pending import OriginStatistics, Pending, UnderWay
+from veena.core.publishing.read_back import together
 from veena.core.publishing.replica_holder import why_unreadable
 from veena.core.publishing.replica_sender import Copies
 from veena.core.routing.router import Router
-from veena.core.routing.run_router import RunWay
+from veena.core.routing.run_router import Plan, RunWay
 from veena.core.wire.burst import EventBurst
 from veena.core.wire.event import BACKLOG, EventCodec, EventFrame
 from veena.core.wire.event_id import Stream, event_key
@@ -44,7 +45,7 @@ from veena.errors import InvalidEvent, RefusalCode
 from veena.event import Event
 
 #: Events of one unit that are on their way at once.
-WINDOW = 4096
+WINDOW = 8192
 #: What waits for the absent outside the log is at most such a part of what may be under way, and of what is accepted.
 STAYING = 8
 #: A unit that does not get on for so many times the wait for the absent is absent. More than once: who entered it
@@ -299,12 +300,8 @@ class Origin:
         if plan is None:
             return False
         self._burst_accepted(pending, burst)
-        offsets = dict.fromkeys(range(offset, offset + burst.count))
-        for way in ways:
-            self._open.setdefault(way, {}).update(offsets)
-        self._under_way[offset] = UnderWay(pending.entry, frame.to_serve, burst)
-        self._burst_events -= 1  # that one is under way
-        self.runs.take(plan, now_ns)
+        self._burst_events -= burst.count  # they are under way from here on
+        self._take_run(pending.entry, burst, frame.to_serve, plan, now_ns)
         self._cursors.move_soon(now_ns)
         return True
 
@@ -435,6 +432,7 @@ class Origin:
             return
         frame = entry.frame
         lane = frame.lane_number
+        self._router.duties.find(event_key(frame))  # a run that it is in for other units is parted
         for at in identifiers(mask):
             self._open.setdefault((1 << at, lane), {})[entry.offset] = None
             self._adopted[1 << at, lane] += frame.flags & BACKLOG > 0
@@ -474,18 +472,42 @@ class Origin:
         """What the log holds for a unit, and of it what is of this lane."""
         bit, lane = way
         del self._reading[way]
-        next_offset = self._parked[way]
-        for entry in entries:
-            if entry.offset >= self._synced:
-                break
-            next_offset = entry.offset + 1
-            if entry.frame.to_serve & bit and entry.frame.lane_number == lane:
-                self._read_back(entry, bit, now_ns)
+        below = [entry for entry in entries if entry.offset < self._synced]
+        next_offset = below[-1].offset + 1 if below else self._parked[way]
+        wanted = [each for each in below if each.frame.to_serve & bit and each.frame.lane_number == lane]
+        for piece, burst in together(wanted, self._posts):
+            if burst is None or not self._read_back_run(piece[0], burst, bit, now_ns):
+                for entry in piece:
+                    self._read_back(entry, bit, now_ns)
         if next_offset >= self._synced or not entries:
             del self._parked[way]
         else:
             self._parked[way] = next_offset
         self._cursors.move_soon(now_ns)
+
+    def _read_back_run(self, first: Entry, burst: EventBurst, bit: int, now_ns: int) -> bool:
+        """Parked events for one unit that go together; False, and nothing has changed, if each has to be looked at."""
+        frame = first.frame
+        stream = self.runs.stream(burst) if self.runs is not None and frame.reliable else None
+        if bit == self._router.me or stream is None or now_ns - first.accepted_ns > self._settings.retention_ns:
+            return False
+        assert self.runs is not None
+        if not self._interest.ever(frame.event(), frame.origin_address or self._host, now_ns) & bit:
+            return False
+        plan = self.runs.plan(LOG, first.offset, burst, stream, bit, frame.served, now_ns)
+        if plan is not None:
+            self._take_run(first, burst, bit, plan, now_ns)
+        return plan is not None
+
+    def _take_run(self, first: Entry, burst: EventBurst, mask: int, plan: Plan, now_ns: int) -> None:
+        """A run is on its way to these units."""
+        offsets = dict.fromkeys(range(first.offset, first.offset + burst.count))
+        for at in identifiers(mask):
+            self._open.setdefault((1 << at, first.frame.lane_number), {}).update(offsets)
+        self._under_way[first.offset] = UnderWay(first, mask, burst)
+        self._burst_events += burst.count - 1
+        assert self.runs is not None
+        self.runs.take(plan, now_ns)
 
     def _read_back(self, entry: Entry, bit: int, now_ns: int) -> None:
         """One parked event for one unit: unless it is too old, or that unit has spoken since and does not want it."""
@@ -573,19 +595,3 @@ class Origin:
             assert list(waiting) == sorted(waiting), "what is on its way to a unit is in order"
             if way in self._parked:
                 assert next(reversed(waiting)) < self._parked[way], "the log is read for what comes later only"
-
-
-@dataclass(frozen=True, slots=True)
-class OriginStatistics:
-    """What an origin says of itself."""
-
-    accepted: int
-    refused: int
-    next_offset: int
-    #: Log entries that are not served everywhere, and units that wait for their part of the log to be read.
-    open: int
-    parked: int
-    dead_letters: int
-    #: Bytes of the log that somebody waits for, and publishers that were told to pause.
-    log_bytes: int = 0
-    paused: int = 0

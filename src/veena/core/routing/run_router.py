@@ -85,7 +85,7 @@ class RunWay:
         to_serve, served, burst = self._bursts.read(link, frame.to_serve, frame.served, frame.events, is_reliable=True)
         if burst.count != frame.count:
             raise RemoteProtocolError(f"a burst of {burst.count} reliable events that says it has {frame.count}")
-        stream = self._bursts.stream(burst)
+        stream = self.stream(burst)
         plan = None
         if stream is not None:
             plan = self.plan(link.connection, number, burst, stream, to_serve, served, now_ns)
@@ -95,6 +95,10 @@ class RunWay:
             return
         for at, each in enumerate(burst.frames()):
             self._router.arrived(link, number + at, each.copy(to_serve, served, each.ttl_ms), now_ns)
+
+    def stream(self, burst: EventBurst) -> Stream | None:
+        """The stream that the events are of; None where their publisher cannot be read."""
+        return self._bursts.stream(burst)
 
     def plan(
         self, source: int, number: int, burst: EventBurst, stream: Stream, to_serve: int, served: int, now_ns: int
