@@ -31,9 +31,10 @@ TARGET = ROOT / "build" / "compiled"
 #: Holds the fingerprint of what the tree was made of; written last, so that a tree half made is not taken for one.
 MARKER = "made-of"
 
-#: What runs for every event: for the simulator it pays, for a broker that was not measured yet. That is a broker's steps and invariants; its driver, the conversations with its
-#: clients, its links and transports; the client; and the world of the simulator. The engines are built on NumPy and
-#: lxml. What waits for disks, files or people gains nothing: stores, configuration, users, the command line.
+#: What runs for every event: for the simulator it pays, for a broker that was not measured yet. That is a broker's
+#: steps and invariants; its driver, the conversations with its clients, its links and transports; the client; and the
+#: world of the simulator. The engines are built on NumPy and lxml. What waits for disks, files or people gains nothing:
+#: stores, configuration, users, the command line.
 CHOSEN = (
     "address.py",
     "event.py",
