@@ -34,6 +34,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from veena.address import Address
 from veena.core.boundary.settings import READ_BATCH, SECOND_NS, Settings
 from veena.core.boundary.stored import Disk, Entry, Reached
@@ -179,6 +181,10 @@ class Roaming(DurableObserver):
             self._post.send(to, deleted, now_ns)
 
     def _on_deleted(self, message: Deleted, origin: Address, now_ns: int) -> None:
+        here = self._durables.here.get((message.client, message.name))
+        if here is not None and here.asked_by == (origin, message.version) and not here.readers:
+            # The client ended it there before that broker had heard that the version here is the later one.
+            message = msgspec.structs.replace(message, version=max(message.version, here.version))
         if self.end(message, now_ns):
             for each in self._durables.observers:
                 each.on_ended_elsewhere(message, now_ns)
@@ -295,6 +301,7 @@ class Roaming(DurableObserver):
             self._durables.save(durable)
         elif is_later:
             self._reopen(durable, now_ns)
+            durable.asked_by = None if durable.readers else (origin, message.version)
         if durable.version > message.version:
             self._post.send(broker_id(origin), _move(durable, now_ns), now_ns)
             return

@@ -98,6 +98,9 @@ class Durable:
     waits: bool = False
     waits_until_ns: int = 0
     subscription: int = 1
+    #: Who asked for it last while nobody read here and its version was the later one, and with which: the clock by
+    #: which that was given was ahead, and the client is there.
+    asked_by: tuple[Address, int] | None = None
     #: Its version when it came here: what is said of an earlier stay has no meaning any more.
     made: int = 0
     #: It goes with its session: a subscription that waits for its past.
