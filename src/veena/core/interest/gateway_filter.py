@@ -61,6 +61,9 @@ class BeyondStatistics:
     stopped: int
     #: Batches told to other gatekeepers that they have not confirmed.
     unconfirmed: int
+    #: Links of the second level and above, and those of them beyond which all wants are known.
+    links: int
+    exact: int
 
 
 @dataclass(slots=True)
@@ -277,7 +280,9 @@ class Beyond:
 
     def statistics(self) -> BeyondStatistics:
         rows = sum(len(view.wants) for view in self._views.values())
-        return BeyondStatistics(rows, self._looked, self._stopped, len(self._telling.settlement))
+        exact = sum(view.is_complete for view in self._views.values())
+        unconfirmed = len(self._telling.settlement)
+        return BeyondStatistics(rows, self._looked, self._stopped, unconfirmed, len(self._views), exact)
 
     def check(self) -> None:
         self._telling.check()

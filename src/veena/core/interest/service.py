@@ -25,7 +25,7 @@ from veena.core.boundary.settings import SECOND_NS, Settings
 from veena.core.interest.activation import Acknowledgements
 from veena.core.interest.constraint import Want, former_want, unreadable, want_of
 from veena.core.interest.digest import DIGEST_LEVEL, check_parts, size_of
-from veena.core.interest.gateway_filter import Beyond
+from veena.core.interest.gateway_filter import Beyond, BeyondStatistics
 from veena.core.interest.interest_map import InterestMap
 from veena.core.interest.leases import Leases
 from veena.core.interest.quota import Quota
@@ -59,6 +59,8 @@ class ProfileStatistics:
     digest_bytes: int
     speaks_for: tuple[int, ...]
     transitions: tuple[int, ...]
+    #: What is known of the units beyond its links, and what was stopped for it.
+    beyond: BeyondStatistics
     #: For each level of `speaks_for`: the wants that the unit tells, which are those that no other one covers.
     told: tuple[int, ...] = ()
     #: The wants told of the broker, its cluster and its super-cluster, and the subscriptions that a quota refused.
@@ -472,6 +474,7 @@ class Profiles:
             sum(size_of(digest.parts) for digest in digests if digest is not None),
             tuple(self.speakers.levels()),
             tuple(self._transitions),
+            self.beyond.statistics(),
             tuple(self.speakers.told()),
             self.quota.climbing(),
             self.quota.refused,
