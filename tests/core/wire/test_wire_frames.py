@@ -57,6 +57,10 @@ def strategy_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.binary(min_size=kind.min_length or 0, max_size=max(MANY, kind.min_length or 0))
         case inspect.BoolType():
             return st.booleans()
+        case inspect.NoneType():
+            return st.none()
+        case inspect.UnionType():
+            return st.one_of(*map(strategy_of, kind.types))
         case inspect.LiteralType():
             return st.sampled_from(list(kind.values))
         case inspect.EnumType():
