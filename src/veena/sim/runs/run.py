@@ -230,7 +230,7 @@ class Play:
         self.guests = Guests(world, self.traffic, options.guests, fork(minds))
         self.plan += self.guests.plan(begin_ns, self.end_ns)
         struck = [fault.at_ns for fault in self.plan]
-        # A worker that evaluates some events a second would be behind for minutes, and what waits is given up after 30 s.
+        # A worker that evaluates some events a second would fall behind, and what waits for 30 s is given up.
         batches = 0 if options.costly else options.batches
         self.traffic.plan_batches(batches, begin_ns, self.end_ns, struck, fork(fork(minds)))
         self.plan += plan_narrow_links(world, options.narrow, fork(fork(minds)), (begin_ns, self.end_ns))
