@@ -74,8 +74,10 @@ def test_clients_that_are_sent_away_lose_nothing_and_get_nothing_twice(network: 
 
     async def scenario() -> None:
         here, there = network.url("a.1"), network.url("b.1")
+        # Names of its own: what is kept elsewhere for a client that comes back has to come first, which takes a second.
+        mover = f"mover-{'plain' if wording.is_plain else 'curt'}"
         async with AsyncExitStack() as stack:
-            readers = [await _reader(stack, here, f"mover-{n}") for n in range(3)]
+            readers = [await _reader(stack, here, f"{mover}-{n}") for n in range(3)]
             source = await stack.enter_async_context(connect(here, client_id="source"))
             admin = await stack.enter_async_context(connect(here))
             publishing = asyncio.create_task(_publish(source))
@@ -88,8 +90,8 @@ def test_clients_that_are_sent_away_lose_nothing_and_get_nothing_twice(network: 
             await until(lambda: all(len(got) >= EVENTS for _, _, got in readers))
             assert [got for _, _, got in readers] == [list(range(EVENTS))] * 3
             everybody = [source, *(client for client, _, _ in readers)]
-            assert all(client.broker != admin.broker for client in everybody), "they stay where they were sent"
-            assert all(client.statistics().connections == 2 for client in everybody)
+            await until(lambda: all(client.is_connected and client.broker != admin.broker for client in everybody))
+            assert all(client.statistics().connections == 2 for client in everybody), "they stay where they were sent"
 
     run(scenario())
 
