@@ -230,7 +230,9 @@ def test_what_is_said_to_be_a_brokers_word_and_is_not_counts_for_nothing(network
             AccessService(easterly) as service,
         ):
             forged = StructuredEvent("east.lab.1", "Access", "login", {"by": "mallory", "category": "senior"})
+            seen = await easterly.subscribe(constraint="$type_name == 'Access' and by == 'mallory'")
             await heat.publish_event(forged.to_event(), reliable=True)
+            await seen.next(WAIT_S)  # and with it what the broker told before, of the login of heat
             before = service.statistics().logins
             async with client(network, "east", "ann"):
                 while service.statistics().logins == before:
